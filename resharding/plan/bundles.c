@@ -11,7 +11,7 @@
 
 #include "comm/base.h"
 
-enum { LEAST_TURNS = 32, MOST_TURNS = 64, HOPS_IN_TURNS = 20000 };
+enum { LEAST_TURNS = 8, MOST_TURNS = 32, HOPS_IN_TURNS = 30000 };
 
 /* The lanes' bundles, while these are made. */
 typedef struct {
@@ -201,16 +201,15 @@ static bool find_wide(const making_t *m, int64_t bundle)
 static int turns_for(const xm_bundles_t *out, const xm_network_t *network)
 {
     bool several = out->single > 0 || xm_network_rails(network) > xm_network_hosts(network);
-    int64_t turns = out->count > 0 ? HOPS_IN_TURNS / out->count : 0;
+    bool wide = false;
+    int64_t hops = 1, turns; /* that a turn has */
 
-    turns = turns < MOST_TURNS ? turns : MOST_TURNS;
-    turns = turns > LEAST_TURNS ? turns : LEAST_TURNS;
     for (int64_t d = 0; several && d < out->count; ++d) {
-        if (out->wide[d]) {
-            return (int)turns;
-        }
+        hops += out->demands[d].receiver_count;
+        wide = wide || out->wide[d];
     }
-    return 0;
+    turns = HOPS_IN_TURNS / hops < MOST_TURNS ? HOPS_IN_TURNS / hops : MOST_TURNS;
+    return !wide ? 0 : turns > LEAST_TURNS ? (int)turns : LEAST_TURNS;
 }
 
 /* Has openshop order the bundles. Each of its hops becomes transfers to all receivers of a host. */

@@ -21,8 +21,9 @@ enum {
     LEAST_WORK = 100000,  /* that is always allowed: a few hundredths of a second */
     DFS_TASKS = 64,       /* dfs is not asked to order more than this */
     DFS_WORK = 100000,    /* what its search counts as */
+    GREEDY_WORK = 20,     /* what greedy's tries count as, for each task */
     LARGE = 100000,       /* tasks times hosts, or … */
-    MANY_HOSTS = 32,      /* … hosts from which on openshop comes late */
+    MANY_HOSTS = 32,      /* … hosts from which on balance comes first */
     MANY_PIECES = 200000, /* that hops between ends of different rates are cut into, of a chunk's
                              length at least, … */
     FEW_PIECES = 5000     /* … or so few */
@@ -32,6 +33,7 @@ enum {
 typedef struct {
     xm_scheduling_t *s;
     bool may_relay;
+    int64_t receivers; /* of all tasks that cross the network */
     xm_builder_t builder;
     xm_strategy_t strategy;
     xm_scheduler_t scheduler;
@@ -51,18 +53,13 @@ typedef struct {
 #define SHOPS(near)                                                                                \
     SHOP(true, near, MANY_PIECES), SHOP(true, near, FEW_PIECES), SHOP(true, near, 0),              \
         SHOP(false, near, MANY_PIECES), SHOP(false, near, FEW_PIECES), SHOP(false, near, 0)
-static const xm_way_t steadiest[] = {SHOPS(false),
-                                     SHOPS(true),
-                                     {.scheduler = XM_SCHEDULER_GREEDY},
-                                     {.scheduler = XM_SCHEDULER_BALANCE},
-                                     {.scheduler = XM_SCHEDULER_NAIVE},
-                                     {.scheduler = XM_SCHEDULER_DFS}};
-static const xm_way_t quickest[] = {{.scheduler = XM_SCHEDULER_BALANCE},
-                                    {.scheduler = XM_SCHEDULER_GREEDY},
-                                    SHOPS(false),
-                                    SHOPS(true),
-                                    {.scheduler = XM_SCHEDULER_NAIVE},
-                                    {.scheduler = XM_SCHEDULER_DFS}};
+/* In a circle: small problems start with the second. */
+static const xm_way_t ways[] = {{.scheduler = XM_SCHEDULER_BALANCE},
+                                SHOPS(false),
+                                SHOPS(true),
+                                {.scheduler = XM_SCHEDULER_GREEDY},
+                                {.scheduler = XM_SCHEDULER_NAIVE},
+                                {.scheduler = XM_SCHEDULER_DFS}};
 /* A strategy of each task's own comes first: it is a good one for all kinds of tasks. The published
  * ones are last: now and then they are the best for a few elements. */
 static const xm_strategy_t strategies[] = {
@@ -71,7 +68,7 @@ static const xm_strategy_t strategies[] = {
     XM_STRATEGY_ALPA};
 
 enum {
-    WAYS = sizeof(steadiest) / sizeof(steadiest[0]),
+    WAYS = sizeof(ways) / sizeof(ways[0]),
     STRATEGIES = sizeof(strategies) / sizeof(strategies[0])
 };
 
@@ -112,9 +109,17 @@ static bool is_same_shop(const portfolio_t *p, xm_strategy_t strategy, const xm_
            (!way->single && (all_single || p->s->single <= 0 || p->s->single >= 1));
 }
 
-static bool is_repeated(const portfolio_t *p, xm_strategy_t strategy, const xm_way_t *way)
+/* Whether openshop, which makes at least a transfer for each receiver of a task, would make more
+ * than there is work left for. */
+static bool is_too_large(const portfolio_t *p)
 {
-    return (way->scheduler == XM_SCHEDULER_OPENSHOP && is_same_shop(p, strategy, way)) ||
+    return p->s->params->scheduler == XM_SCHEDULER_AUTO && p->receivers > work_left(p);
+}
+
+static bool is_useless(const portfolio_t *p, xm_strategy_t strategy, const xm_way_t *way)
+{
+    return (way->scheduler == XM_SCHEDULER_OPENSHOP &&
+            (is_same_shop(p, strategy, way) || is_too_large(p))) ||
            (way->scheduler == XM_SCHEDULER_DFS && p->s->plan->task_count > DFS_TASKS &&
             p->makespan_ns != INT64_MAX);
 }
@@ -126,8 +131,10 @@ static xm_status_t try_one(portfolio_t *p, xm_strategy_t strategy, const xm_way_
     xm_status_t status;
 
     p->s->work_left = work_left(p);
+    p->s->limit_ns = p->makespan_ns;
     status = xm_schedule_once(p->s, strategy, way);
-    p->work += plan->task_count + (way->scheduler == XM_SCHEDULER_DFS ? DFS_WORK : 0);
+    p->work += plan->task_count + (way->scheduler == XM_SCHEDULER_DFS ? DFS_WORK : 0) +
+               (way->scheduler == XM_SCHEDULER_GREEDY ? GREEDY_WORK * plan->task_count : 0);
     if (status < 0) {
         /* Only openshop declines, and the others never do, so something is always chosen. */
         return status == XM_ERR_UNSUPPORTED ? XM_OK : status;
@@ -159,12 +166,12 @@ static xm_status_t try_all(portfolio_t *p)
     xm_status_t status = XM_OK;
 
     for (int i = 0; i < count && status == XM_OK && !is_close(p); ++i) {
-        const xm_way_t *way = &(large ? quickest : steadiest)[i % WAYS];
+        const xm_way_t *way = &ways[(i + !large) % WAYS];
         xm_strategy_t strategy =
             params->strategy == XM_STRATEGY_AUTO ? strategies[i / WAYS] : params->strategy;
 
         if ((params->scheduler == XM_SCHEDULER_AUTO || params->scheduler == way->scheduler) &&
-            !is_repeated(p, strategy, way) && (p->makespan_ns == INT64_MAX || work_left(p) > 0)) {
+            !is_useless(p, strategy, way) && (p->makespan_ns == INT64_MAX || work_left(p) > 0)) {
             status = try_one(p, strategy, way);
         }
     }
@@ -174,7 +181,12 @@ static xm_status_t try_all(portfolio_t *p)
 static xm_status_t choose(xm_scheduling_t *s)
 {
     portfolio_t p = {.s = s, .may_relay = xm_scheduling_may_relay(s), .makespan_ns = INT64_MAX};
-    xm_status_t status = try_all(&p);
+    xm_status_t status;
+
+    for (int64_t k = 0; k < s->classes->count; ++k) {
+        p.receivers += s->classes->classes[k].task_count * s->classes->classes[k].remote_count;
+    }
+    status = try_all(&p);
 
     if (status == XM_OK && p.makespan_ns == INT64_MAX) {
         status = try_one(&p, s->params->strategy, &(xm_way_t){.scheduler = XM_SCHEDULER_GREEDY});

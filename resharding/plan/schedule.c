@@ -376,8 +376,7 @@ static xm_status_t fill_builder(xm_scheduling_t *s, const xm_way_t *way)
     }
     /* Pieces of tasks are simulated when they are transfers of their tasks (without.c). */
     if (status == XM_OK && plan->sides == NULL) {
-        status =
-            xm_simulate(plan, s->params->network, XM_SHARING_EXCLUSIVE, NULL, &plan->makespan_ns);
+        status = xm_simulate_until(plan, s->params->network, s->limit_ns, &plan->makespan_ns);
     }
     xm_transfer_emitter_clear(&emitter);
     if (status == XM_OK) {

@@ -19,7 +19,7 @@
 enum { WINDOWS = 100, LAST_WINDOWS = 4 };
 
 /* What a rank has to pass on, over the average of its host, that counts as even. */
-static const double UNEVEN = 1.25;
+static const double UNEVEN = 1.1;
 
 /* Bytes [first, end) of a bundle on a hop, and the place of their transfers, for the hops that
  * pass them on. */
@@ -54,7 +54,10 @@ typedef struct {
     arrived_t *arrived;  /* by host */
     int64_t *waiting;    /* by rank: bytes in the arrived of its host that it has to pass on */
     int64_t local_count; /* transfers inside hosts, which stand before */
-    int64_t *sent;       /* transfers between hosts, in their order */
+    piece_t *pieces;     /* in the order of hops */
+    int64_t piece_count;
+    size_t piece_room;
+    int64_t *sent; /* transfers between hosts, in their order */
     int64_t sent_count;
     size_t sent_room;
     double *passed; /* by rail: bytes that come by it and are passed on, in all … */
@@ -250,9 +253,10 @@ static xm_status_t make_room(parts_t *p, const xm_inner_t *inner, int64_t *room)
     int rank = inner->ranks[xm_chain_head(p->emitter, inner, p->waiting)];
     const arrived_t *arrived = &p->arrived[host];
     double share = p->passed[inner->rail] / heads, left = p->left[inner->rail] / heads;
-    /* The last windows are ever shorter, as nothing goes on beside what is passed on after them. */
-    double window = heads > 1 ? fmin(share / WINDOWS, left / LAST_WINDOWS) : share / WINDOWS;
-    double most = fmax(heads > 1 ? window : share / p->bundles->turns, XM_SMALLEST_CHUNK);
+    /* The last ones are ever shorter, as nothing goes on beside what is passed on after them. */
+    double window = fmin(share / WINDOWS, left / LAST_WINDOWS);
+    double turn = fmin(share / p->bundles->turns, left / LAST_WINDOWS);
+    double most = fmax(heads > 1 ? window : turn, XM_SMALLEST_CHUNK);
     bool even = (double)arrived->bytes >= window * inner->count &&
                 (double)arrived->most * inner->count <= UNEVEN * (double)arrived->bytes;
 
@@ -442,83 +446,98 @@ static int compare_pieces(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The number of pieces of a hop, whose cuts are the same in every hop of its bundle. */
-static int64_t pieces_of(const parts_t *p, const xm_hop_t *hop)
+/* Appends a piece, or several: those that nobody passes on between hosts get ever shorter towards
+ * the end, as nothing goes on beside what is passed on after them. */
+static xm_status_t add_piece(parts_t *p, piece_t piece, bool last)
 {
-    int64_t grain = p->grain[hop->demand];
+    const xm_hop_t *hop = piece.hop;
+    double pace = fmin(xm_network_ingress(p->bundles->lanes->network, hop->receiver),
+                       xm_network_egress(p->bundles->lanes->network, hop->sender)) *
+                  1e-9;
+    int64_t first = piece.first, bytes = piece.end - first, parts = 1;
+    int64_t left =
+        p->bundles->makespan_ns - hop->start_ns - (int64_t)((double)(first - hop->first) / pace);
 
-    return (hop->end - 1) / grain - hop->first / grain + 1;
+    if (last && p->grain[hop->demand] < INT64_MAX && left > 0) {
+        parts = (int64_t)((double)bytes / pace / (double)left * LAST_WINDOWS);
+        parts = parts < bytes / XM_SMALLEST_CHUNK ? parts : bytes / XM_SMALLEST_CHUNK;
+        parts = parts > 1 ? parts : 1;
+    }
+    if (!xm_array_reserve(&p->pieces, &p->piece_room, (size_t)(p->piece_count + parts),
+                          sizeof(*p->pieces))) {
+        return no_memory(p);
+    }
+    for (int64_t i = 0; i < parts; ++i) {
+        piece.first = first + bytes / parts * i;
+        piece.end = i + 1 < parts ? piece.first + bytes / parts : first + bytes;
+        piece.start_ns = hop->start_ns + (int64_t)((double)(piece.first - hop->first) / pace);
+        p->pieces[p->piece_count++] = piece;
+    }
+    return XM_OK;
 }
 
 /* Cuts hops into pieces. A parent contains its child's range, so of its pieces one contains the
- * child's piece. */
-static void cut_hops(const parts_t *p, int64_t *first_piece, piece_t *pieces)
+ * child's piece. first_piece is −1 where nobody relays what the hop brings. */
+static xm_status_t cut_hops(parts_t *p, int64_t *first_piece)
 {
     const xm_hop_t *hops = p->bundles->hops;
-    int64_t next = 0;
+    xm_status_t status = XM_OK;
 
+    for (int64_t i = p->bundles->hop_count - 1; i >= 0; --i) {
+        first_piece[i] = -1;
+    }
     for (int64_t i = 0; i < p->bundles->hop_count; ++i) {
-        const xm_hop_t *hop = &hops[i];
-        int64_t grain = p->grain[hop->demand], number = pieces_of(p, hop);
-        double pace = xm_network_ingress(p->bundles->lanes->network, hop->receiver) * 1e-9;
-
-        pace = fmin(pace, xm_network_egress(p->bundles->lanes->network, hop->sender) * 1e-9);
-        first_piece[i] = next;
-        for (int64_t k = 0; k < number; ++k) {
-            int64_t at = hop->first / grain + k;
-            piece_t *piece = &pieces[next++];
-
-            *piece = (piece_t){.hop = hop, .first = hop->first, .end = hop->end, .parent = -1};
-            if (k > 0) {
-                piece->first = at * grain;
-            }
-            if (k + 1 < number) {
-                piece->end = (at + 1) * grain;
-            }
-            if (hop->parent >= 0) {
-                piece->parent = first_piece[hop->parent] + at - hops[hop->parent].first / grain;
-            }
-            piece->start_ns = hop->start_ns + (int64_t)((double)(piece->first - hop->first) / pace);
+        if (hops[i].parent >= 0) {
+            first_piece[hops[i].parent] = 0;
         }
     }
+    for (int64_t i = 0; i < p->bundles->hop_count; ++i) {
+        const xm_hop_t *hop = &hops[i];
+        int64_t grain = p->grain[hop->demand], at = hop->first / grain;
+        bool last = first_piece[i] < 0;
+
+        first_piece[i] = p->piece_count;
+        for (int64_t k = at; status == XM_OK && k <= (hop->end - 1) / grain; ++k) {
+            piece_t piece = {.hop = hop, .first = k > at ? k * grain : hop->first, .parent = -1};
+
+            piece.end = k < (hop->end - 1) / grain ? (k + 1) * grain : hop->end;
+            if (hop->parent >= 0) {
+                piece.parent = first_piece[hop->parent] + k - hops[hop->parent].first / grain;
+            }
+            status = add_piece(p, piece, last);
+        }
+    }
+    return status;
 }
 
 /* Parents come before children in the list of hops and start earlier. */
 static xm_status_t emit_hops(parts_t *p)
 {
-    const xm_hop_t *hops = p->bundles->hops;
-    int64_t count = p->bundles->hop_count;
-    int64_t *first_piece = malloc(((size_t)count + 1) * sizeof(*first_piece)), total = 0;
+    int64_t *first_piece = malloc(((size_t)p->bundles->hop_count + 1) * sizeof(*first_piece));
     int64_t *shortest = malloc(((size_t)p->bundles->count + 1) * sizeof(*shortest));
-    piece_t *pieces, **order;
-    xm_status_t status;
+    piece_t **order = NULL;
+    xm_status_t status =
+        first_piece != NULL && shortest != NULL ? cut_hops(p, first_piece) : no_memory(p);
 
-    for (int64_t i = 0; i < count; ++i) {
-        total += pieces_of(p, &hops[i]);
+    if (status == XM_OK) {
+        set_part_chunks(p, shortest);
+        order = malloc(((size_t)p->piece_count + 1) * sizeof(*order));
+        status = order != NULL ? XM_OK : no_memory(p);
     }
-    pieces = malloc(((size_t)total + 1) * sizeof(*pieces));
-    order = malloc(((size_t)total + 1) * sizeof(*order));
-    if (first_piece == NULL || shortest == NULL || pieces == NULL || order == NULL) {
-        status = no_memory(p);
-        goto free_all;
+    for (int64_t i = 0; status == XM_OK && i < p->piece_count; ++i) {
+        order[i] = &p->pieces[i];
     }
-    set_part_chunks(p, shortest);
-    cut_hops(p, first_piece, pieces);
-    for (int64_t i = 0; i < total; ++i) {
-        order[i] = &pieces[i];
+    if (status == XM_OK) {
+        qsort(order, (size_t)p->piece_count, sizeof(*order), compare_pieces);
     }
-    qsort(order, (size_t)total, sizeof(*order), compare_pieces);
-    status = XM_OK;
-    for (int64_t i = 0; status == XM_OK && i < total; ++i) {
-        status = emit_piece(p, order[i], order[i]->parent < 0 ? NULL : &pieces[order[i]->parent]);
+    for (int64_t i = 0; status == XM_OK && i < p->piece_count; ++i) {
+        status =
+            emit_piece(p, order[i], order[i]->parent < 0 ? NULL : &p->pieces[order[i]->parent]);
     }
     for (int h = 0; status == XM_OK && h < xm_network_hosts(p->emitter->network); ++h) {
         status = pass_on(p, h);
     }
-
-free_all:
     free(order);
-    free(pieces);
     free(shortest);
     free(first_piece);
     return status;
@@ -551,6 +570,7 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, const xm_bundles_t *bundles,
     for (size_t h = 0; p.arrived != NULL && h < hosts; ++h) {
         free(p.arrived[h].at);
     }
+    free(p.pieces);
     free(p.sent);
     free(p.left);
     free(p.passed);

@@ -37,6 +37,7 @@ typedef struct {
     double single;           /* xm_lanes_single() */
     xm_bundles_t *bundles;   /* of the last open shop; without demands: of none */
     int64_t work_left;       /* hops that the next combination may have, roughly */
+    int64_t limit_ns;        /* makespan that it must stay below to be of use */
     unsigned char *strategy; /* by task */
     xm_demand_t *demands;
     xm_item_t *items; /* by demand */
@@ -44,7 +45,8 @@ typedef struct {
 } xm_scheduling_t;
 
 /* Fills plan->builder by one strategy and one way, neither chosen here, and simulates it into
- * plan->makespan_ns. On failure the builder is empty; openshop declines problems beyond its size
+ * plan->makespan_ns as far as that stays below the limit. On failure the builder is empty; openshop
+ * declines problems beyond its size
  * (::XM_ERR_UNSUPPORTED). A strategy may be `auto`: each task has the one predicted best. */
 xm_status_t xm_schedule_once(xm_scheduling_t *s, xm_strategy_t strategy, const xm_way_t *way);
 

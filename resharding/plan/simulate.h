@@ -40,3 +40,8 @@ int64_t xm_plan_first_hop(const xm_plan_t *plan, int64_t transfer);
  */
 xm_status_t xm_simulate(const xm_plan_t *plan, const xm_network_t *network, xm_sharing_t sharing,
                         xm_span_t *spans, int64_t *makespan_ns);
+
+/** The exclusive makespan of @p plan where it is below @p limit_ns; otherwise a time that is not.
+ */
+xm_status_t xm_simulate_until(const xm_plan_t *plan, const xm_network_t *network, int64_t limit_ns,
+                              int64_t *makespan_ns);

@@ -93,7 +93,8 @@ static void fill_groups(xm_shop_t *shop, const member_t *members)
 
         if (i == 0 || compare_demands(members[i - 1].demand, members[i].demand) != 0) {
             group = &shop->group[shop->groups++];
-            *group = (xm_shop_group_t){members[i].demand, 0, i, 0, shop->entries};
+            *group = (xm_shop_group_t){
+                .hosts = members[i].demand, .first_member = i, .first_entry = shop->entries};
             shop->entries += members[i].demand->holder_count + members[i].demand->receiver_count;
         }
         shop->member[i] = members[i].index;
@@ -189,10 +190,11 @@ static int64_t egress_bytes(const xm_shop_t *shop, int host, int64_t ns)
  * Adds one of the two kinds of copies: for each group an edge from the source and edges
  * to its holders. Nodes are the groups' first copies, their further copies (from `groups`
  * on), hosts (from 2 `groups` on), source and sink. `times` 0 stands for the further
- * copies, of which there is one less than receivers. read_sent() relies on the order in
- * which edges are added.
+ * copies, of which there is one less than receivers; where only receivers send these, the edges
+ * carry nothing. read_sent() relies on the order in which edges are added.
  */
-static xm_status_t add_copies(const xm_shop_t *shop, xm_flow_t *flow, int base, int64_t times)
+static xm_status_t add_copies(const xm_shop_t *shop, xm_flow_t *flow, int base, int64_t times,
+                              bool relays)
 {
     int groups = (int)shop->groups, source = 2 * groups + shop->hosts;
     xm_status_t status = XM_OK;
@@ -200,11 +202,12 @@ static xm_status_t add_copies(const xm_shop_t *shop, xm_flow_t *flow, int base, 
     for (int g = 0; status == XM_OK && g < groups; ++g) {
         const xm_demand_t *hosts = shop->group[g].hosts;
         int64_t copies = times > 0 ? times : hosts->receiver_count - 1;
+        bool held = times > 0 || !relays || !shop->group[g].relayed;
 
         status = xm_flow_add_edge(flow, source, base + g, copies * shop->group[g].bytes);
         for (int i = 0; status == XM_OK && i < hosts->holder_count; ++i) {
             status = xm_flow_add_edge(flow, base + g, 2 * groups + hosts->holders[i],
-                                      copies * shop->group[g].bytes);
+                                      held ? copies * shop->group[g].bytes : 0);
         }
     }
     return status;
@@ -314,10 +317,10 @@ static xm_status_t solve(const xm_shop_t *shop, const int64_t *fixed, int64_t ns
     xm_status_t status = xm_flow_create(sink + 1, &flow);
 
     if (status == XM_OK) {
-        status = add_copies(shop, flow, 0, 1);
+        status = add_copies(shop, flow, 0, 1, relays);
     }
     if (status == XM_OK) {
-        status = add_copies(shop, flow, groups, 0);
+        status = add_copies(shop, flow, groups, 0, relays);
     }
     /* A host's egress is the only limit; the edges between groups and hosts never bind by
      * themselves. */

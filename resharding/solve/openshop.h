@@ -19,6 +19,7 @@ typedef struct xm_shop_group {
     int64_t bytes;
     int64_t first_member, members; /* its demands: entries of `member` */
     int64_t first_entry; /* in an array with an entry for each holder and then each receiver */
+    bool relayed;        /* further copies come from receivers only, where there are relays */
 } xm_shop_group_t;
 
 typedef struct xm_shop {
@@ -152,3 +153,56 @@ xm_status_t xm_shop_cycle(const xm_shop_t *shop, const xm_shop_transfers_t *tran
  */
 xm_status_t xm_shop_distribution(const xm_shop_t *shop, int64_t piece_bytes, uint64_t seed,
                                  xm_shop_transfers_t *transfers);
+
+/* ---- schedules of one problem -----------------------------------------------------------------
+ */
+
+/* The problem, its split, and the best schedule so far. */
+typedef struct xm_openshop {
+    xm_shop_t shop;
+    xm_shop_transfers_t transfers;
+    const xm_openshop_params_t *params;
+    int64_t piece_bytes;
+    int64_t most_hops, usual_hops;
+    int64_t bound_ns;
+    bool relays;
+    bool many;           /* transfers, so that it was not split */
+    xm_recorder_t *best; /* NULL: none yet */
+} xm_openshop_t;
+
+enum { XM_SHOP_SOME = 500 /* transfers of a split with relays; with more, turns need more hops */ };
+
+/* Makespans over the shortest possible: good, not worth more work, and worth any. */
+static const double XM_SHOP_GOOD = 1.004, XM_SHOP_FAIR = 1.01, XM_SHOP_POOR = 1.03;
+
+/* True when the best schedule so far takes at most `factor` times the bound. */
+bool xm_openshop_within(const xm_openshop_t *o, double factor);
+
+/* Keeps the shorter schedule of the two, the earlier one of equals. It takes the recorder over. */
+void xm_openshop_offer(xm_openshop_t *o, xm_recorder_t *recorder);
+
+/* Offers schedules of equal turns, for equal rates; without relays there is one turn, whose
+ * colouring is optimal. */
+xm_status_t xm_openshop_turns(xm_openshop_t *o);
+
+/* Offers schedules that repeat a cyclic order, in which the longest transfer comes in so many
+ * parts. */
+xm_status_t xm_openshop_cycle(xm_openshop_t *o, int parts);
+
+/* ---- racks -------------------------------------------------------------------------------------
+ */
+
+/* A problem whose demands are those of another, one for each rack with receivers: from holders in
+ * that rack, or else from all. */
+typedef struct xm_rack_problem {
+    xm_problem_t problem;
+    int64_t *origin;      /* by demand: the other problem's */
+    xm_demand_t *demands; /* the problem's */
+    int *hosts;           /* their lists */
+} xm_rack_problem_t;
+
+/* Marks the groups that come to a rack from others: to come once, and be relayed inside. */
+void xm_shop_enter_once(xm_shop_t *shop);
+
+xm_status_t xm_rack_problem_create(const xm_problem_t *problem, xm_rack_problem_t *racks);
+void xm_rack_problem_free(xm_rack_problem_t *racks);

@@ -116,12 +116,10 @@ static xm_status_t split_relayed(split_t *split, int64_t *end)
     return status;
 }
 
-/* Gives every receiver what is not relayed, in the first pass only from holders of its
- * own rack, since uplinks are not in the model but should not be crossed for nothing. */
-static xm_status_t split_direct(split_t *split, bool inside_rack)
+/* Gives every receiver what is not relayed. */
+static xm_status_t split_direct(split_t *split)
 {
     const xm_shop_group_t *group = &split->shop->group[split->group];
-    const xm_network_t *network = split->shop->network;
     const int *holders = group->hosts->holders;
     xm_status_t status = XM_OK;
     int from = 0;
@@ -138,9 +136,7 @@ static xm_status_t split_direct(split_t *split, bool inside_rack)
              ++j) {
             int64_t bytes = group->bytes - split->got[receiver];
 
-            if (split->quota[holders[j]] == 0 ||
-                (inside_rack && xm_network_rack_of(network, holders[j]) !=
-                                    xm_network_rack_of(network, receiver))) {
+            if (split->quota[holders[j]] == 0) {
                 continue;
             }
             bytes = split->quota[holders[j]] < bytes ? split->quota[holders[j]] : bytes;
@@ -167,13 +163,7 @@ static xm_status_t split_group(split_t *split)
     for (int i = 0; i < hosts->receiver_count; ++i) {
         split->got[hosts->receivers[i]] = end;
     }
-    if (status == XM_OK && xm_network_racks(split->shop->network) > 1) {
-        status = split_direct(split, true);
-    }
-    if (status == XM_OK) {
-        status = split_direct(split, false);
-    }
-    return status;
+    return status < 0 ? status : split_direct(split);
 }
 
 /* Splits all groups. On failure the transfers are freed and the list is left empty. */

@@ -15,18 +15,13 @@
 #include "resharding/plan/plan_private.h"
 #include "resharding/plan/simulate/private.h"
 
-/* The times at which the data of one hop of one transfer arrived, chunk by chunk; they
- * are kept where a later transfer starts from them. */
-typedef struct {
-    int64_t *arrival; /* by chunk and hop, hops together; NULL: nobody asks */
-} history_t;
-
 typedef struct {
     const xm_plan_t *plan;
     int64_t count;
     xm_resources_t resources;
-    int64_t *free_at;     /* by resource */
-    history_t *histories; /* by transfer; NULL where no transfer starts from another */
+    int64_t *free_at;   /* by resource */
+    int64_t **history;  /* by transfer: see history_of(); NULL where none starts from another */
+    int64_t *histories; /* of all of them */
     xm_hop_uses_t uses;
     xm_use_t own; /* of the hop from the sender of the transfer at hand */
     xm_fold_t fold;
@@ -36,45 +31,62 @@ typedef struct {
     int64_t makespan;
 } exclusive_t;
 
+static const xm_route_t *route_of(const exclusive_t *x, int64_t transfer)
+{
+    return xm_plan_route(x->plan, xm_plan_transfer(x->plan, transfer).route);
+}
+
 static int64_t later(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
 
-/* The arrivals of a transfer by chunk and hop; NULL where nobody asks. */
+/* The times at which the data of a transfer arrived, by chunk and hop, hops together; they are kept
+ * where a later transfer starts from them, and NULL where nobody asks. */
 static int64_t *history_of(const exclusive_t *x, int64_t transfer)
 {
-    return x->histories != NULL ? x->histories[transfer].arrival : NULL;
+    return x->history != NULL ? x->history[transfer] : NULL;
+}
+
+static xm_status_t no_memory(const exclusive_t *x)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %" PRId64 " transfers", x->count);
 }
 
 /* Makes room for the arrivals of transfers that others start from. Few transfers are
  * relayed by a second transfer, so most of a plan needs none of this memory. */
 static xm_status_t keep_histories(exclusive_t *x)
 {
+    int64_t *none = (int64_t[1]){0}, total = 0;
+
     /* Transfers of regular plans have no parents. */
     for (int64_t i = 0; x->plan->regular == NULL && i < x->count; ++i) {
-        int64_t parent = xm_plan_transfer(x->plan, i).parent;
-        const xm_route_t *route;
-        size_t bytes;
+        int64_t parent = xm_plan_transfer(x->plan, i).parent, times;
 
         if (parent < 0 || history_of(x, parent) != NULL) {
             continue;
         }
-        x->histories =
-            x->histories != NULL ? x->histories : calloc((size_t)x->count, sizeof(*x->histories));
-        route = xm_plan_route(x->plan, xm_plan_transfer(x->plan, parent).route);
+        x->history =
+            x->history != NULL ? x->history : calloc((size_t)x->count, sizeof(*x->history));
         /* Chunks of one byte, eight bytes each: beyond 2^64. */
-        if (x->histories != NULL &&
-            !__builtin_mul_overflow((size_t)xm_plan_chunks(x->plan, parent),
-                                    (size_t)route->count * sizeof(int64_t), &bytes)) {
-            x->histories[parent].arrival = malloc(bytes);
+        if (x->history == NULL ||
+            __builtin_mul_overflow(xm_plan_chunks(x->plan, parent), route_of(x, parent)->count,
+                                   &times) ||
+            __builtin_add_overflow(total, times, &total)) {
+            return no_memory(x);
         }
-        if (history_of(x, parent) == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %" PRId64 " transfers",
-                                x->count);
+        x->history[parent] = none;
+    }
+    x->histories =
+        total <= INT64_MAX / 8 ? malloc(((size_t)total + 1) * sizeof(*x->histories)) : NULL;
+    total = 0;
+    for (int64_t i = 0; x->histories != NULL && x->history != NULL && i < x->count; ++i) {
+        if (x->history[i] != NULL) {
+            x->history[i] = x->histories + total;
+            total += xm_plan_chunks(x->plan, i) * route_of(x, i)->count;
         }
     }
-    return XM_OK;
+    return x->histories != NULL ? XM_OK : no_memory(x);
 }
 
 /* Returns when the sender of a transfer has the elements of its range up to `end`: the
@@ -313,15 +325,15 @@ static xm_status_t allocate(exclusive_t *x)
     x->arrival = malloc(longest * sizeof(*x->arrival));
     x->previous = malloc(longest * sizeof(*x->previous));
     if (x->free_at == NULL || x->uses.first == NULL || x->arrival == NULL || x->previous == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %" PRId64 " transfers",
-                            x->count);
+        return no_memory(x);
     }
     return XM_OK;
 }
 
-/* Runs the transfers in plan order; a parent stands earlier, so its arrivals are known. */
+/* Runs the transfers in plan order; a parent stands earlier, so its arrivals are known. It ends
+ * early once one of them arrives at the limit or later. */
 static xm_status_t simulate_exclusive(const xm_plan_t *plan, const xm_network_t *network,
-                                      xm_span_t *spans, int64_t *makespan_ns)
+                                      int64_t limit_ns, xm_span_t *spans, int64_t *makespan_ns)
 {
     exclusive_t x = {.plan = plan, .spans = spans, .count = xm_plan_transfer_count(plan)};
     xm_status_t status;
@@ -333,15 +345,12 @@ static xm_status_t simulate_exclusive(const xm_plan_t *plan, const xm_network_t 
     status = allocate(&x);
     status = status == XM_OK ? keep_histories(&x) : status;
     status = status == XM_OK ? read_routes(&x) : status;
-    for (int64_t i = 0; status == XM_OK && i < x.count; ++i) {
+    for (int64_t i = 0; status == XM_OK && i < x.count && x.makespan < limit_ns; ++i) {
         run_transfer(&x, i);
     }
     if (status == XM_OK) {
         xm_fold_end(&x.fold);
         *makespan_ns = later(x.makespan, x.fold.makespan);
-    }
-    for (int64_t i = 0; x.histories != NULL && i < x.count; ++i) {
-        free(x.histories[i].arrival);
     }
     free(x.previous);
     free(x.arrival);
@@ -349,6 +358,7 @@ static xm_status_t simulate_exclusive(const xm_plan_t *plan, const xm_network_t 
     free(x.uses.first);
     free(x.uses.use);
     free(x.histories);
+    free(x.history);
     free(x.free_at);
     xm_resources_clear(&x.resources);
     return status;
@@ -363,7 +373,16 @@ xm_status_t xm_simulate(const xm_plan_t *plan, const xm_network_t *network, xm_s
     if (spans != NULL) {
         memset(spans, 0, (size_t)xm_plan_hops(plan) * sizeof(*spans));
     }
-    status = sharing == XM_SHARING_FAIR ? xm_simulate_fair(plan, network, spans, makespan_ns)
-                                        : simulate_exclusive(plan, network, spans, makespan_ns);
+    status = sharing == XM_SHARING_FAIR
+                 ? xm_simulate_fair(plan, network, spans, makespan_ns)
+                 : simulate_exclusive(plan, network, INT64_MAX, spans, makespan_ns);
     return status == XM_OK ? xm_processors_slow(plan, network, spans, makespan_ns) : status;
+}
+
+xm_status_t xm_simulate_until(const xm_plan_t *plan, const xm_network_t *network, int64_t limit_ns,
+                              int64_t *makespan_ns)
+{
+    xm_status_t status = simulate_exclusive(plan, network, limit_ns, NULL, makespan_ns);
+
+    return status == XM_OK ? xm_processors_slow(plan, network, NULL, makespan_ns) : status;
 }

@@ -410,11 +410,46 @@ static xm_status_t verify_next(const verifier_t *verifier, int64_t task, size_t 
                                       (int64_t)(*at - first), verifier->covered);
 }
 
-static void sort_deliveries(deliveries_t *deliveries)
+/* Puts the entries of each task together in time linear in both, and sorts them by themselves. */
+static xm_status_t sort_by_task(deliveries_t *deliveries, size_t tasks)
 {
-    if (!deliveries->sorted) {
-        qsort(deliveries->entries, deliveries->count, sizeof(entry_t), compare_entries);
+    size_t *end = calloc(tasks + 1, sizeof(*end));
+    entry_t *sorted = malloc(deliveries->count * sizeof(*sorted));
+
+    if (end == NULL || sorted == NULL) {
+        free(sorted);
+        free(end);
+        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %zu transfers",
+                            deliveries->count);
     }
+    for (size_t i = 0; i < deliveries->count; ++i) {
+        ++end[deliveries->entries[i].task + 1];
+    }
+    for (size_t t = 0; t < tasks; ++t) {
+        end[t + 1] += end[t];
+    }
+    for (size_t i = 0; i < deliveries->count; ++i) {
+        sorted[end[deliveries->entries[i].task]++] = deliveries->entries[i];
+    }
+    for (size_t t = 0, first = 0; t < tasks; first = end[t++]) {
+        qsort(sorted + first, end[t] - first, sizeof(*sorted), compare_entries);
+    }
+    free(end);
+    free(deliveries->entries);
+    deliveries->entries = sorted;
+    return XM_OK;
+}
+
+static xm_status_t sort_deliveries(deliveries_t *deliveries, int64_t tasks)
+{
+    if (deliveries->sorted) {
+        return XM_OK;
+    }
+    if (deliveries->count > (size_t)tasks) {
+        return sort_by_task(deliveries, (size_t)tasks);
+    }
+    qsort(deliveries->entries, deliveries->count, sizeof(entry_t), compare_entries);
+    return XM_OK;
 }
 
 /* Goes through all transfers and then through all tasks. */
@@ -433,7 +468,7 @@ static xm_status_t verify_list(verifier_t *verifier)
         status = add_entry(&verifier->deliveries,
                            (entry_t){kept->task, kept->first, kept->end, kept->route});
     }
-    sort_deliveries(&verifier->deliveries);
+    status = status == XM_OK ? sort_deliveries(&verifier->deliveries, plan->task_count) : status;
     for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
         status = verify_next(verifier, t, &at);
     }
@@ -453,7 +488,9 @@ static xm_status_t verify_first_hosts(verifier_t *verifier)
     for (int64_t i = 0; status == XM_OK && i < blocks * width; ++i) {
         status = verify_transfer(verifier, i / width * regular->hosts * width + i % width);
     }
-    sort_deliveries(&verifier->deliveries);
+    if (status == XM_OK) {
+        status = sort_deliveries(&verifier->deliveries, verifier->plan->task_count);
+    }
     for (int r = 0; r < (dst->whole ? 1 : dst->devices); ++r) {
         for (int s = 0; status == XM_OK && s < (src->whole ? 1 : src->devices); ++s) {
             status = verify_next(verifier,

@@ -191,9 +191,9 @@ class Bound(unittest.TestCase):
             above += [plan.makespan / least] if least > 1e-5 else []
         # Ports of NVLink's speed bind now and then, and the bound has them device by device only.
         self.assertGreater(tight, 0.97 * PROBLEMS)
-        # Slices that must cross limited uplinks more than once are what is above it.
-        self.assertLess(sum(above) / len(above), 1.01)
-        self.assertLess(max(above), 1.6)
+        # Receivers beside a holder take all over their ports, none of it over a NIC of their own.
+        self.assertLess(sum(above) / len(above), 1.005)
+        self.assertLess(max(above), 1.1)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,11 @@ static void compare_exclusive(const xm_plan_t *plan, const random_batch_t *batch
     }
     ck_assert_xm_ok(xm_simulate(plan, batch->network, XM_SHARING_EXCLUSIVE, NULL, &makespan));
     ck_assert_int_eq(makespan, expected);
+    /* Below the limit it is exact, otherwise at least the limit. */
+    ck_assert_xm_ok(xm_simulate_until(plan, batch->network, expected + 1, &makespan));
+    ck_assert_int_eq(makespan, expected);
+    ck_assert_xm_ok(xm_simulate_until(plan, batch->network, expected / 2, &makespan));
+    ck_assert(makespan >= expected / 2 && makespan <= expected);
     free(reference);
     free(spans);
     message_trace_destroy(&trace);

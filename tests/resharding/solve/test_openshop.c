@@ -296,6 +296,41 @@ START_TEST(broadcasts_meet_the_bound)
 }
 END_TEST
 
+/* Hosts 0 and 2 in one rack, 1, 3 and 5 in the other, whose uplink is half as fast as a NIC: every
+ * byte crosses it once, in the time that the slow uplink needs for that. */
+START_TEST(racks_get_every_byte_once)
+{
+    static const int hosts[] = {0, 1, 2, 3, 4, 5}, receivers[] = {1, 2, 3, 5};
+    static const int racks[] = {0, 1, 0, 1, 0, 1};
+    const xm_demand_t demand = {INT64_C(1) << 30, hosts, receivers, 1, 4};
+    xm_network_params_t network = XM_NETWORK_PARAMS_INIT;
+    xm_openshop_params_t params = {0};
+    int64_t count, makespan, crossing = 0;
+    xm_problem_t problem = {NULL, &demand, 1};
+    xm_network_t *created;
+    xm_hop_t *hops;
+
+    network.ranks = 6;
+    network.host_of_rank = hosts;
+    network.rack_of_host = racks;
+    network.nic_bandwidth = 2e9;
+    network.uplink_bandwidth = 1e9;
+    network.host_bandwidth = 1e11;
+    ck_assert_xm_ok(xm_network_create(&network, &created));
+    problem.network = created;
+    ck_assert_xm_ok(xm_schedule_openshop(&problem, &params, &hops, &count, &makespan));
+    shop_check(&problem, hops, count, makespan);
+    for (int64_t h = 0; h < count; ++h) {
+        crossing +=
+            racks[hops[h].sender] != racks[hops[h].receiver] ? hops[h].end - hops[h].first : 0;
+    }
+    ck_assert_int_eq(crossing, demand.bytes);
+    ck_assert(makespan >= demand.bytes && (double)makespan <= 1.02 * (double)demand.bytes);
+    free(hops);
+    xm_network_destroy(created);
+}
+END_TEST
+
 START_TEST(many_hosts_take_little_time)
 {
 #ifdef SLOW
@@ -368,6 +403,7 @@ int main(void)
     tcase_add_test(unequal, unequal_layouts);
     tcase_add_test(unequal, unequal_unicast);
     tcase_add_test(other, broadcasts_meet_the_bound);
+    tcase_add_test(other, racks_get_every_byte_once);
     tcase_add_test(other, many_hosts_take_little_time);
     tcase_add_test(other, dense_unicast);
     tcase_add_test(other, bound_is_that_of_the_worst_set);
