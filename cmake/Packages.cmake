@@ -26,16 +26,16 @@ endmacro()
 
 set(library libcrossmesh${XM_SOVERSION})
 xm_package(runtime ${library} libs "cross-mesh resharding transport and parallelism planner
- libcrossmesh moves sharded tensors between device meshes, libautopar plans
- how a model is sharded; with the plug-ins for NCCL and JAX.")
+libcrossmesh moves sharded tensors between device meshes, libautopar plans
+how a model is sharded; with the plug-ins for NCCL and JAX.")
 xm_package(dev libcrossmesh-dev libdevel "headers and documentation of libcrossmesh and libautopar
- For programs in C and C++, by pkg-config or CMake; examples are included."
+For programs in C and C++, by pkg-config or CMake; examples are included."
            "${library} (= ${PROJECT_VERSION})")
 xm_package(tools crossmesh-tools utils "commands that probe, plan and measure
- autopar probes a cluster and plans a model's parallelism; reshard-bench,
- transport-bench and pipeline-bench measure; emulated-cluster makes hosts.")
+autopar probes a cluster and plans a model's parallelism; reshard-bench,
+transport-bench and pipeline-bench measure; emulated-cluster makes hosts.")
 xm_package(python python3-crossmesh python "moves sharded tensors between device meshes, for Python
- For PyTorch, JAX, NCCL, vLLM, verl and Ray, and for buffers of any library."
+For PyTorch, JAX, NCCL, vLLM, verl and Ray, and for buffers of any library."
            "${library} (>= ${PROJECT_VERSION}), python3 (>= 3.10)")
 set(CPACK_DEBIAN_PYTHON_PACKAGE_ARCHITECTURE all)
 include(CPack)

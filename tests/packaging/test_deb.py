@@ -55,7 +55,8 @@ class Packages(unittest.TestCase):
         root.run("python3 -m json.tool /usr/share/crossmesh/schemas/graph.schema.json")
         for name in PACKAGES:
             root.run(f"test -s /usr/share/doc/{name}/copyright; dpkg --verify {name}")
-        root.run("for page in autopar reshard-bench; do test -s /usr/share/man/man1/$page.1; done")
+        root.run("for name in autopar reshard-bench; do test -s /usr/share/man/man1/$name.1; "
+                 "test -s /usr/share/bash-completion/completions/$name; done")  # fmt: skip
 
 
 if __name__ == "__main__":
