@@ -208,10 +208,12 @@ size_t xm_probe_place(size_t pool, size_t bytes, uint64_t index)
 }
 
 /* Compilers turn memory that is only cleared into memory that is not there yet, so the bytes are
- * written where no compiler sees where they come from. */
+ * written where no compiler sees where they come from. Whole pages, large ones where it is large:
+ * how fast a copy is must not hang on where its ends begin. */
 void *xm_probe_memory(size_t bytes)
 {
-    unsigned char *memory = malloc(bytes);
+    const size_t page = bytes < 2 << 20 ? 4096 : 2 << 20;
+    unsigned char *memory = aligned_alloc(page, (bytes + page - 1) / page * page);
 
     __asm__ volatile("" : "+r"(memory) : : "memory");
     if (memory == NULL) {
