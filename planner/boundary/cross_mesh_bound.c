@@ -115,6 +115,21 @@ static double nics(const xm_cluster_profile_t *profile, const extent_t *from, co
            xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST);
 }
 
+/* The least that so many bytes take a device, in however many messages: schedules cut messages, and
+ * a measured curve may say that two halves take less than the whole. Between its points the seconds
+ * of a byte only rise or only fall, so the points and the size itself are enough. */
+static double least_seconds(const xm_cluster_profile_t *profile, xm_link_class_t link, double bytes)
+{
+    size_t count;
+    const xm_curve_point_t *points = xm_cluster_profile_curve(profile, link, &count);
+    double least = xm_cluster_profile_seconds(profile, link, bytes) / bytes;
+
+    for (size_t i = 0; i < count && (double)points[i].bytes < bytes; ++i) {
+        least = fmin(least, points[i].seconds / (double)points[i].bytes);
+    }
+    return least * bytes;
+}
+
 /* Bounds the time by the devices, each of which handles one message at a time. A device takes in
  * its tile piece by piece, from another host or from the neighbour on its host that has it from
  * there. The mean over the devices of the first host bounds the slowest of them, and likewise the
@@ -124,7 +139,7 @@ static double devices(const xm_cluster_profile_t *profile, const extent_t *from,
                       double tile, int pieces, bool beside)
 {
     int per_host = xm_cluster_profile_devices_per_host(profile);
-    double inside = xm_cluster_profile_seconds(profile, XM_LINK_INTRA_HOST, tile / pieces);
+    double inside = least_seconds(profile, XM_LINK_INTRA_HOST, tile / pieces);
     double across, taken, given;
     int here, tiles;
 
@@ -134,7 +149,7 @@ static double devices(const xm_cluster_profile_t *profile, const extent_t *from,
     here = (to->first_host + 1) * per_host < to->end ? (to->first_host + 1) * per_host - to->first
                                                      : to->end - to->first;
     tiles = tiles_between(to, 0, here);
-    across = xm_cluster_profile_seconds(profile, XM_LINK_INTER_HOST, tile / pieces);
+    across = least_seconds(profile, XM_LINK_INTER_HOST, tile / pieces);
     taken = pieces * (tiles * across + (here - tiles) * inside) / here;
     given = (double)pieces * to->tiles * across / (from->end - from->first);
     return fmax(taken, given);

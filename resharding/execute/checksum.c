@@ -19,8 +19,7 @@
 
 enum {
     SLICE = 4 * 1024 * 1024, /* bytes hashed between two looks at the network */
-    SCRATCH = 64 * 1024,     /* bytes packed at a time */
-    DRAIN_ROUNDS = 1000000
+    SCRATCH = 64 * 1024      /* bytes packed at a time */
 };
 
 /* The tag bit that tells hashes from a run's messages; it is above their sequence
@@ -497,11 +496,12 @@ bool xm_checksum_may_sleep(const xm_checksum_t *checksum)
     return checksum->ended || checksum->failure.status < 0 || !has_to_hash(checksum);
 }
 
-/* Lets cancelled operations end. The number of rounds is limited, since a peer may never
- * answer. */
+/* Lets cancelled operations end. The time is limited, since a peer may never answer. */
 static bool drain(xm_checksum_t *checksum)
 {
-    for (int i = 0; i < DRAIN_ROUNDS && checksum->in_flight > 0; ++i) {
+    double until = xm_clock_seconds() + XM_DRAIN_SECONDS;
+
+    while (checksum->in_flight > 0 && xm_clock_seconds() < until) {
         (void)xm_transport_progress(checksum->executor->transport);
     }
     return checksum->in_flight == 0;

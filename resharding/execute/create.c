@@ -15,9 +15,7 @@
 
 enum {
     MAX_WINDOW = 64,
-    MAX_CHANNEL = 254,      /* the tags of 255 are the worker's own (transport.h) */
-    DRAIN_ROUNDS = 1000000, /* progress calls a destroyed executor grants its cancelled operations
-                             */
+    MAX_CHANNEL = 254,              /* the tags of 255 are the worker's own (transport.h) */
     STREAM_LEAST = 16 * 1024 * 1024 /* when a run copies so much, its beginning has left a core's
                                        share of the caches by its end */
 };
@@ -218,8 +216,10 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
 
 static bool drain(xm_executor_t *executor)
 {
+    double until = xm_clock_seconds() + XM_DRAIN_SECONDS;
+
     /* The device ends by itself or fails; only what others must end is given up. */
-    for (int i = 0; i < DRAIN_ROUNDS; i += !xm_executor_is_busy(executor)) {
+    while (xm_executor_is_busy(executor) || xm_clock_seconds() < until) {
         if (xm_executor_advance(executor) != XM_IN_PROGRESS) {
             return true;
         }

@@ -51,6 +51,10 @@ typedef struct copies copies_t;
 #define XM_ANSWER_BITS UINT64_C(0xc0000000)
 #define XM_IPC_BITS    UINT64_C(0xc0000000)
 
+/* How long what was cancelled may take to end before its peers are given up: short, since who ends
+ * a run knows already that it has failed. */
+#define XM_DRAIN_SECONDS 0.2
+
 /* Choices of XM_CUDA. */
 enum { XM_CUDA_AUTO, XM_CUDA_STAGING, XM_CUDA_OFF };
 
