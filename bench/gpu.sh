@@ -110,28 +110,37 @@ too_much() {
     grep -o 'cuMemAlloc of .*\|no memory.*' "$out/too-much.txt" | tail -n 1 | grep .
 }
 
-# python ARGUMENTS...: with the package; torch must be there and see a device.
+# python ARGUMENTS...: with the package. torch must be there and see a device, or, with the stand-in, be there.
 python() {
-    python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null || {
-        echo "python3 has no torch that sees a device"
+    PYTHONPATH=$root/plugins/python/src:$root/tests/plugins/python CROSSMESH_LIBRARY=$built/libcrossmesh.so \
+        TEST_TORCH_DEVICE=$tensors CROSSMESH_TEST_ROUNDS=60 PYTHONDONTWRITEBYTECODE=1 GLOO_SOCKET_IFNAME=lo \
+        "${PYTHON:-python3}" "$@"
+}
+torch() {
+    "${PYTHON:-python3}" -c "import torch, sys; sys.exit('$tensors' == 'cuda' and not torch.cuda.is_available())" || {
+        echo "${PYTHON:-python3} has no torch that sees a device"
         return 77
     }
-    PYTHONPATH=$root/plugins/python/src:$root/tests/plugins/python CROSSMESH_LIBRARY=$built/libcrossmesh.so \
-        TEST_TORCH_DEVICE=cuda CROSSMESH_TEST_ROUNDS=60 PYTHONDONTWRITEBYTECODE=1 python3 "$@"
+    python "$@"
 }
 
-# nccl: NCCL's own loader opens the plug-in and the tuner. (Two ranks of one device are none of its business.)
+# nccl: the plug-in sends by NCCL's table; then NCCL's own loader opens it and the tuner. (Two ranks of one device are none
+# of NCCL's business.)
 nccl() {
     export NCCL_NET_PLUGIN="$built/libnccl-net-crossmesh.so"
-    NCCL_TUNER_PLUGIN=$NCCL_NET_PLUGIN NCCL_DEBUG=INFO python -c '
+    python -m crossmesh.nccl check || return 1
+    [ $tensors = cuda ] || return 0
+    NCCL_TUNER_PLUGIN=$NCCL_NET_PLUGIN NCCL_DEBUG=INFO torch -c '
 import os, torch, torch.distributed as dist
 os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29517")
 dist.init_process_group("nccl", device_id=torch.device("cuda", 0))
 ones = torch.ones(1 << 20, device="cuda")
 dist.all_reduce(ones)
 assert bool((ones == 1).all())
-dist.destroy_process_group()' 2>&1 | tee "$out/nccl.txt"
-    ! tail -n 1 "$out/nccl.txt" | grep 'no torch' || return 77
+dist.destroy_process_group()' >"$out/nccl.txt" 2>&1
+    status=$?
+    cat "$out/nccl.txt"
+    [ $status -eq 0 ] || return $status
     grep -i 'net/plugin.*crossmesh\|using network crossmesh' "$out/nccl.txt" | tail -n 1 | grep .
 }
 
@@ -158,7 +167,7 @@ case ${1:-} in
     ;;
 --stand-in)
     stand_in=1
-    export LD_LIBRARY_PATH="$built/tests/cuda_double:$LD_LIBRARY_PATH" CUDA_DOUBLE_DELAY_US=1
+    export LD_LIBRARY_PATH="$built/tests/nccl_double:$built/tests/cuda_double:$LD_LIBRARY_PATH" CUDA_DOUBLE_DELAY_US=1
     out=$root/out/gpu-stand-in
     ;;
 '') ;;
@@ -170,9 +179,9 @@ esac
 rm -rf "$out"
 mkdir -p "$out" || exit 1
 failed=0 comma=
-shape=16384x16384 bytes=256MiB repeat=20
-[ -z "$stand_in" ] || { shape=256x256 bytes=64KiB repeat=2; }
-export GPU_OUT="$out" shape bytes repeat GPU=1 RESHARD_BENCH="$built/bench/reshard-bench"
+shape=16384x16384 bytes=256MiB repeat=20 tensors=cuda axes=real
+[ -z "$stand_in" ] || { shape=256x256 bytes=64KiB repeat=2 tensors=cpu axes=nccl; }
+export GPU_OUT="$out" shape bytes repeat tensors GPU=1 RESHARD_BENCH="$built/bench/reshard-bench"
 
 absent=
 device=none driver=none
@@ -201,10 +210,10 @@ else
     part too-much 40 sh "$self" --part too_much
 fi
 part kernels 60 sh "$self" --part kernels
-part nccl-axes 60 sh "$self" --part suite real tests/comm/test_collective_nccl
+part nccl-axes 60 sh "$self" --part suite $axes tests/comm/test_collective_nccl
 part nccl 60 sh "$self" --part nccl
-part torch 90 sh "$self" --part python tests/plugins/python/test_torch_redistribute.py Redistribute.test_random_pairs
-part state 60 sh "$self" --part python tests/plugins/python/test_torch_state_dict.py StateDicts.test_training_to_serving
+part torch 90 sh "$self" --part torch tests/plugins/python/test_torch_redistribute.py Redistribute.test_random_pairs
+part state 60 sh "$self" --part torch tests/plugins/python/test_torch_state_dict.py StateDicts.test_training_to_serving
 
 when=$(date -u +%Y-%m-%d)
 {

@@ -25,7 +25,8 @@ if [ "${STAND_IN:-0}" = 1 ]; then
     python3 -c '
 import json, sys
 parts = {p["part"]: p["result"] for p in json.load(open(sys.argv[1]))["parts"]}
-assert [p for p in parts if parts[p] == "passed"] == "memory executor reshard ipc staged too-much kernels".split(), parts
+passed = [part for part in parts if parts[part] == "passed"]
+assert passed == "memory executor reshard ipc staged too-much kernels nccl-axes nccl torch state".split(), parts
 ' "$work/tree/out/gpu-stand-in/gpu.json" || fail "not all parts ran"
     [ $failures -eq 0 ]
     exit
