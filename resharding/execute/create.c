@@ -219,12 +219,12 @@ static bool drain(xm_executor_t *executor)
     double until = xm_clock_seconds() + XM_DRAIN_SECONDS;
 
     /* The device ends by itself or fails; only what others must end is given up. */
-    while (xm_executor_is_busy(executor) || xm_clock_seconds() < until) {
+    do {
         if (xm_executor_advance(executor) != XM_IN_PROGRESS) {
             return true;
         }
         (void)xm_transport_progress(executor->transport);
-    }
+    } while (xm_executor_is_busy(executor) || xm_clock_seconds() < until);
     return false;
 }
 

@@ -42,7 +42,7 @@ done
 runs=10
 run=0
 while [ "$run" -lt "$runs" ]; do
-    "$RESHARD_BENCH" --suite alpa-nm --dry-run --nic-gbps 10 --scheduler auto --strategy auto >"$directory/cases$run" || exit 1
+    "$RESHARD_BENCH" --suite alpa-nm --dry-run --wide --nic-gbps 10 --scheduler auto --strategy auto >"$directory/cases$run" || exit 1
     run=$((run + 1))
 done
 cat "$directory/cases0"
