@@ -326,7 +326,7 @@ static void draw_bar(const figure_t *figure, const rb_bar_t *bar, double y, doub
         (void)fprintf(figure->file,
                       "<text x=\"%.2f\" y=\"%.2f\" font-size=\"%d\" text-anchor=\"middle\" "
                       "fill=\"#ffffff\">%d → %d</text>\n",
-                      x + width / 2, y + height / 2 + LETTER / 2 - 1, LETTER, bar->sender,
+                      x + width / 2, y + height / 2 + 0.5 * LETTER - 1, LETTER, bar->sender,
                       bar->receiver);
     }
 }

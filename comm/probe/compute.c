@@ -50,7 +50,7 @@ static volatile const float origin = 2;
  * function's compilation. */
 #define MULTIPLY_ADD(type, bytes, target)                                                          \
     typedef type type##bytes##_t __attribute__((vector_size(bytes)));                              \
-    target static float type##_products_##bytes(void)                                              \
+    target static float type##_products_##bytes(void) /* NOLINT(bugprone-macro-parentheses) */     \
     {                                                                                              \
         const type factor = (type)0.75, addend = (type)0.25;                                       \
         type##bytes##_t chain[CHAINS], sum = {0};                                                  \

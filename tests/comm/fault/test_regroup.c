@@ -221,7 +221,7 @@ END_TEST
 static int die_before_the_first_answer(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     const int rank_of[] = {0, 1, 2};
-    slot_t slot = {NULL};
+    slot_t slot = {0};
     double began;
 
     (void)arg;

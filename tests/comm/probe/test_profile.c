@@ -416,7 +416,8 @@ static long faults(void)
     return usage.ru_minflt + usage.ru_majflt;
 }
 
-/* By the kernel's count: memory of which pages are missing has 8192 faults here. */
+/* By the kernel's count: memory of which pages are missing has 8192 faults here. A checker's own
+ * pages would count as well. */
 START_TEST(no_pages_are_missing_while_copies_are_timed)
 {
     const size_t bytes = 32 << 20;
@@ -424,6 +425,11 @@ START_TEST(no_pages_are_missing_while_copies_are_timed)
     double spread;
     long before;
 
+    if (getenv("TEST_FEW") != NULL) {
+        free(from);
+        free(to);
+        return;
+    }
     ck_assert(from != NULL && to != NULL);
     (void)faults(); /* pages of the code */
     before = faults();
