@@ -262,8 +262,12 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
         status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
         goto done;
     }
-    memcpy(r.capacity, from->capacity, (size_t)from->times * sizeof(double));
-    memcpy(r.constant_costs, ap_cfn_core_costs(from), values * sizeof(double));
+    if (from->times > 0) {
+        memcpy(r.capacity, from->capacity, (size_t)from->times * sizeof(double));
+    }
+    if (values > 0) {
+        memcpy(r.constant_costs, ap_cfn_core_costs(from), values * sizeof(double));
+    }
     /* First what has only one value, then the links to it, then the times that are left over. */
     constant = settle(&r, &size);
     constant += add_links(&r);

@@ -280,7 +280,7 @@ static double run_grid(const char *name, int hosts, int demands, int groups, int
     problem = (xm_problem_t){created, demand, demands};
     ratio = ratio_of(&problem, &params, &summary);
     print_summary(name, &summary);
-    ck_assert_int_le(summary.hops, 2500000);
+    ck_assert_int_le(summary.hops, 3000000);
     xm_network_destroy(created);
     free(demand);
     free(host_of_rank);
