@@ -151,8 +151,10 @@ static int leave_out(const xm_job_env_t *env, int listen_fd, void *arg)
         local_expect_fails(xm_regroup(&params, slot.out, &slot.bootstrap, &generation),
                            XM_ERR_UNREACHABLE, "only 4 ranks of the job are left (0, 1, 2, 3)");
     } else if (env->rank == 2) {
+        /* "go on without this rank" or, where the detector is first to hear it, "take … for dead"
+         */
         local_expect_fails(xm_regroup(&params, slot.out, &slot.bootstrap, &generation),
-                           XM_ERR_PEER_DIED, "the others go on without this rank");
+                           XM_ERR_PEER_DIED, "the others ");
     } else {
         local_expect_ok(xm_regroup(&params, slot.out, &slot.bootstrap, &generation));
         local_expect(xm_bootstrap_size(slot.bootstrap) == 3 && slot.out[2], "%d ranks",
