@@ -59,7 +59,7 @@ note() {
 "
 }
 
-# part NAME SECONDS COMMAND...: one part. Status 77 skips it; its last line is the remark, or what the file NAME.remark says.
+# part NAME SECONDS COMMAND...: one part. Status 77 skips it; its last line is the remark.
 part() {
     name=$1 limit=$2
     shift 2
@@ -91,7 +91,7 @@ suite() {
     return $status
 }
 
-# reshard OPTIONS...: of two ranks' rows to two ranks' columns, all of one device, with every byte checked.
+# reshard: of two ranks' rows to two ranks' columns, all of one device, with every byte checked.
 reshard() {
     "$built/bench/reshard-bench" -n 4 --src-mesh 2 --dst-mesh 2 --src-spec S0R --dst-spec RS0 --memory cuda \
         --shape "$shape" --dtype float16 --validate -w 2 -i 10 --json >"$out/reshard.txt" || return 1

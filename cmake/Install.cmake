@@ -50,7 +50,7 @@ install(FILES docs/graph.schema.json docs/reshard-plan.schema.json
         DESTINATION ${CMAKE_INSTALL_DATADIR}/crossmesh/schemas COMPONENT tools)
 
 # bash loads a command's completion by the command's name.
-foreach(command autopar reshard-bench transport-bench pipeline-bench emulated-cluster)
+foreach(command ${commands})
     install(FILES packaging/completion.bash RENAME ${command}
             DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT tools)
 endforeach()
