@@ -263,7 +263,7 @@ static void progress(xm_rails_t *rails)
     xm_rails_peer_t *peer = rails->peer;
 
     if (peer->failed || peer->reported || peer->owner->fenced || rails->broken_at != 0 ||
-        (rails->puts && rails->retired != 0) || xm_rails_is_closed(peer)) {
+        (xm_rails_puts(rails) && rails->retired != 0) || xm_rails_is_closed(peer)) {
         return;
     }
     /* Connecting is put off until something is to be sent, and may fail for some lanes only. */
@@ -328,14 +328,14 @@ bool xm_rails_has_packets(const xm_rails_t *rails)
 }
 
 /* Rails exist for the life of the transport. */
-xm_status_t xm_rails_open(xm_rails_peer_t *peer, size_t eager)
+xm_status_t xm_rails_open(xm_rails_peer_t *peer, xm_rails_way_t way, size_t eager)
 {
     xm_rails_t *rails = xm_blocks_take(&peer->owner->blocks, sizeof(*rails));
 
     if (rails == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for messages to rank %d", peer->rank);
     }
-    *rails = (xm_rails_t){.peer = peer, .eager = eager, .puts = peer->owner->lanes->hold != NULL};
+    *rails = (xm_rails_t){.peer = peer, .eager = eager, .way = way};
     xm_list_init(&rails->unfinished);
     xm_list_init(&rails->starts);
     xm_list_init(&rails->ready);
