@@ -89,9 +89,10 @@ static bool is_fetched(const xm_rails_packet_t *packet)
 /* UCX has let go of a packet. */
 static void let_go(xm_rails_packet_t *packet, bool sent)
 {
-    xm_ucx_peer_t *peer = (xm_ucx_peer_t *)packet->rails->peer;
+    xm_ucx_lane_t *lane = &((xm_ucx_peer_t *)packet->rails->peer)->lanes[packet->lane];
 
-    peer->lanes[packet->lane].held -= is_fetched(packet);
+    lane->held -= is_fetched(packet);
+    lane->made = lane->made || (sent && !packet->stale);
     xm_rails_sent(packet, sent);
 }
 
