@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/report/refit.h"
+
 /* Copies what the comparison needs, because results are cleared after their report. */
 xm_status_t rb_comparison_add(rb_comparison_t *comparison, const rb_result_t *result)
 {
@@ -18,11 +20,19 @@ xm_status_t rb_comparison_add(rb_comparison_t *comparison, const rb_result_t *re
                             .variants = one->variants,
                             .strategy = xm_plan_strategy(plan),
                             .scheduler = xm_plan_scheduler(plan),
+                            .runs = result->runs,
                             .time_s = rb_result_time(result),
+                            .plan_s = result->prepared->plan_s,
+                            .setup_s = result->setup_s,
                             .cpu_s = result->cpu_s,
                             .bound_fraction = rb_result_bound_fraction(result),
                             .sim_error = rb_result_sim_error(result)};
 
+    xm_status_t status = rb_load_of(plan, &outcome.load);
+
+    if (status < 0) {
+        return status;
+    }
     memcpy(outcome.name, one->name, sizeof(outcome.name));
     (void)rb_result_obstacle(result, outcome.obstacle);
     if (!xm_array_reserve(&comparison->outcomes, &comparison->capacity, comparison->count + 1,

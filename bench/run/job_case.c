@@ -37,6 +37,7 @@ typedef struct {
     rb_tile_buffers_t buffers;  /* of all variants: their layouts are the same */
     rb_device_buffers_t device; /* with --memory cuda: what is moved */
     int64_t *gathered;          /* a sample of every rank */
+    int64_t setup_ns;           /* this rank's, for all executors */
     int waits;                  /* rb_processors_open() */
     rb_processors_t processors;
 } slot_t;
@@ -98,9 +99,27 @@ static xm_status_t prepare_slot(slot_t *slot, const rb_prepared_t *prepared)
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d plans and the times of %zu ranks",
                             slot->count, size);
     }
+    slot->setup_ns = -xm_clock_ns();
     for (int v = 0; status == XM_OK && v < slot->count; ++v) {
         slot->variants[v].prepared = &prepared[v];
         status = create_executor(slot, v);
+    }
+    slot->setup_ns += xm_clock_ns();
+    return status;
+}
+
+/* Collective: what the slowest rank needed to prepare, a share for each variant. */
+static xm_status_t gather_setup(slot_t *slot, rb_result_t *results)
+{
+    xm_status_t status =
+        xm_worker_allgather(slot->worker, &slot->setup_ns, slot->gathered, sizeof(slot->setup_ns));
+    int64_t slowest = 0;
+
+    for (int r = 0; status == XM_OK && r < xm_worker_size(slot->worker); ++r) {
+        slowest = slot->gathered[r] > slowest ? slot->gathered[r] : slowest;
+    }
+    for (int v = 0; v < slot->count; ++v) {
+        results[v].setup_s = (double)slowest * 1e-9 / slot->count;
     }
     return status;
 }
@@ -333,6 +352,9 @@ xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first
         status = prepare_slot(&slot, prepared);
     }
     status = rb_share_status(worker, status);
+    if (status == XM_OK) {
+        status = gather_setup(&slot, results);
+    }
     if (status == XM_OK) {
         status = run_all(&slot, results);
     }

@@ -26,6 +26,8 @@ typedef struct rb_result {
     const rb_prepared_t *prepared;
     int runs;        /**< timed runs; 0 after a dry run */
     double *seconds; /**< of each run, the slowest rank's */
+    double setup_s;  /**< of the slowest rank, once: staging buffers and registered memory; 0: no
+                        ranks but simulated ones */
     double cpu_s;    /**< user and system time of all ranks in a timed run, on average; 0: not
                         measured */
     rb_processors_t processors; /**< zeros: no ranks but simulated ones */
