@@ -81,7 +81,7 @@ def with_groups(rank):
 
 
 def shard_order(rank):
-    """FSDP's strided shards where they are boxes; refused by name where they are not."""
+    """FSDP's strided shards, those of several boxes as well, as torch makes them."""
     mesh, dst = DeviceMesh("cpu", [[0, 1], [2, 3]]), DeviceMesh("cpu", [1, 2, 5])
     strided = [_StridedShard(0, split_factor=2), Shard(0)]
     full = torch.arange(24.0).reshape(8, 3)
@@ -90,10 +90,18 @@ def shard_order(rank):
     assert torch.equal(after.to_local(), distribute_tensor(full, dst, [Shard(0)]).to_local())
     back = redistribute(after, mesh, strided)
     assert torch.equal(back.to_local(), before.to_local()) and back.placements == before.placements
+    for odd, rows in (
+        (strided, 6),
+        (strided, 3),
+        ([_StridedShard(0, split_factor=3), Shard(0)], 13),
+        ([_StridedShard(0, split_factor=2), Replicate()], 7),
+    ):
+        full = torch.arange(rows * 3.0).reshape(rows, 3)
+        before, expected = distribute_tensor(full, dst, [Shard(0)]), distribute_tensor(full, mesh, odd)
+        after = redistribute(before, mesh, odd)
+        assert torch.equal(after.to_local(), expected.to_local()), (rank, odd, rows)
+        assert torch.equal(redistribute(after, dst, [Shard(0)]).to_local(), before.to_local()), (rank, odd, rows)
     for bad, shape, text in (
-        (strided, (6, 3), "_StridedShard(dim=0) with 6 elements"),
-        ([_StridedShard(0, split_factor=3), Shard(0)], (12, 3), "split_factor=3"),
-        ([_StridedShard(0, split_factor=2), Replicate()], (8, 3), "split_factor=2"),
         ([Partial(), Replicate()], (8, 3), "Partial"),
         ([Shard(2), Replicate()], (8, 3), "Shard(2)"),
         ([Shard(0)], (8, 3), "1 placements for a mesh of 2"),

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,13 +14,14 @@ from torch.distributed.tensor import DTensor
 
 from ..errors import AbortedError, CrossmeshError, InputError
 from ..job import Job
-from ..layouts import Layout, Mesh
+from ..maps import Box, Map, Piece, check, extents, pieces, refuse, show, untouched, whole
 from ..plan import Plan
 from ..torch._describe import Described, describe_tensor, dtype_name, dtype_of, exchange
+from ..torch._parts import Holder, Item, Own, owns, received
+from ..torch._tracing import trace
 from ..torch._transfer import Batch
-from ._tracing import Box, Piece, trace
 
-Tracer = Callable[[Mapping[str, Described]], dict[str, list[Piece]]]
+Tracer = Callable[[Mapping[str, Described]], dict[str, list[Own]]]
 
 
 class WeightTransfer:
@@ -31,8 +30,8 @@ class WeightTransfer:
     Unlike a StateDictTransfer it joins programs that have torch ranks of their own. `src` are this rank's weights by
     name: DTensors, or tensors that are whole on each rank that has them, or shards that `about` describes as
     describe_tensor() does. Torch's rank 0 of the sending program is rank `first_rank` of the job. `dst` are this rank's
-    tensors for them, or `receiving(model.load_weights)`. Names that nobody wants stay where they are. All weights are
-    one scheduling problem. Collective.
+    tensors for them, under the names that `maps` (crossmesh.maps) make, or `receiving(model.load_weights)`. Names that
+    nobody wants stay where they are. All weights are one scheduling problem. Collective.
     """
 
     def __init__(
@@ -43,32 +42,31 @@ class WeightTransfer:
         *,
         about: Mapping[str, dict[str, Any]] | None = None,
         first_rank: int = 0,
+        maps: Sequence[Map | Piece] = (),
         strategy: str = "auto",
         scheduler: str = "auto",
         profile: str | None = None,
     ) -> None:
         self.job = job
         known = self._tell(src or {}, about or {}, first_rank)
-        pieces: dict[str, list[Piece]] = {}
+        own: dict[str, list[Own]] = {}
         failure: Exception | None = None
         try:
             if callable(dst):
-                pieces = dst(known)
+                own = dst(known)
             elif dst is not None:
-                pieces = {name: _own_piece(name, tensor) for name, tensor in dst.items()}
+                own = _own_boxes(known, dst, maps, job.rank)
         except Exception as error:
             failure = error  # the others have to hear of it first
-        wanted = _gather(job, known, pieces, failure)
-        sources, targets, senders = {}, {}, {}
-        for key, grid in wanted.items():
-            senders[key] = known[grid.weight]
-            if src and grid.weight in src:
-                sources[key] = src[grid.weight]
-            if len(pieces.get(grid.weight, ())) > grid.turn:
-                targets[key] = pieces[grid.weight][grid.turn].tensor
-        self.unwanted = sorted(known.keys() - {grid.weight for grid in wanted.values()})
+        wanted = _gather(job, known, own, failure)
+        self.unwanted = sorted(known.keys() - {name for name, _ in wanted})
+        have = {name: _mine(known[name], tensor, job.rank) for name, tensor in (src or {}).items()}
         self._batch = Batch(
-            job, sources, senders, wanted, targets, strategy=strategy, scheduler=scheduler, profile=profile
+            job,
+            _items(known, wanted, have, own),
+            strategy=strategy,
+            scheduler=scheduler,
+            profile=profile,
         )
 
     def _tell(
@@ -107,124 +105,125 @@ class WeightTransfer:
         self._batch.close()
 
 
-def receiving(load_weights: Callable[[Any], Any]) -> Tracer:
-    """A `dst` for a model with that `load_weights()`."""
+def receiving(load_weights: Callable[[Any], Any], model: Any = None) -> Tracer:
+    """A `dst` for a model with that `load_weights()`, which may cast floating-point weights. Of the parameters of a
+    module `model` none may be loaded in part, or twice."""
 
-    def pieces(known: Mapping[str, Described]) -> dict[str, list[Piece]]:
+    def boxes(known: Mapping[str, Described]) -> dict[str, list[Own]]:
         weights = {}
         for name, about in known.items():
             assert about.shape is not None and about.dtype is not None
             weights[name] = about.shape, dtype_of(about.dtype)
-        return trace(load_weights, weights)
+        found = trace(load_weights, weights, model if isinstance(model, torch.nn.Module) else None)
+        loaded = {piece.target for piece in found.pieces}
+        shapes = {name: tuple(tensor.shape) for name, tensor in found.targets.items() if name in loaded}
+        refuse(check(found.pieces, {name: shape for name, (shape, _) in weights.items()}, shapes, strict=False))
+        own = found.owns()
+        refuse(
+            f"{name} is sent as {dtype_name(weights[name][1])} and the model stores {dtype_name(one.tensor.dtype)}; only "
+            "floating-point weights are converted"
+            for name, listed in own.items()
+            for one in listed
+            if one.tensor.dtype != weights[name][1]
+            and not (one.tensor.is_floating_point() and weights[name][1].is_floating_point)
+        )
+        return own
 
-    return pieces
+    return boxes
 
 
-def _own_piece(name: str, tensor: torch.Tensor) -> list[Piece]:
-    """Of a DTensor this rank's shard, else the tensor as a whole."""
-    if not isinstance(tensor, torch.Tensor):
-        raise InputError(f"{name} is a {type(tensor).__name__}, not a tensor")
+def _own_boxes(
+    known: Mapping[str, Described], dst: Mapping[str, Any], maps: Sequence[Map | Piece], rank: int
+) -> dict[str, list[Own]]:
+    """Where boxes of sources go in this rank's tensors."""
+    shapes = {}
+    for name, tensor in dst.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise InputError(f"{name} is a {type(tensor).__name__}, not a tensor")
+        shapes[name] = tuple(tensor.shape)
+    own: dict[str, list[Own]] = {}
+    faults = []
+    for piece in pieces(maps, {name: about.shape or () for name, about in known.items()}, shapes, strict=False):
+        if not piece.source:
+            continue
+        tensor = dst[piece.target]
+        have, want = known[piece.source].dtype, dtype_name(tensor.dtype)
+        if want != (piece.cast or have):
+            faults.append(f"{piece.target} is {piece.cast or have} where it comes from and {want} on rank {rank}; tensors "
+                          "are moved, not converted, where no map says so")  # fmt: skip
+        own.setdefault(piece.source, []).extend(received(piece, _held(piece.target, tensor)))
+    refuse(faults)
+    return own
+
+
+def _held(name: str, tensor: torch.Tensor) -> list[Own]:
+    """Of a DTensor this rank's boxes, else the tensor as a whole."""
     if not isinstance(tensor, DTensor):
-        return [Piece(tuple((0, extent) for extent in tensor.shape), tensor)]
+        return [Own(whole(tensor.shape), tensor.detach())]
     entry = describe_tensor(name, tensor)
-    mesh = tensor.device_mesh
-    about = Described(name, tuple(tensor.shape), entry["dtype"], tuple(entry["mesh"]), entry["ranks"],
-                      entry["placements"])  # fmt: skip
-    position = mesh.get_coordinate()
+    position = tensor.device_mesh.get_coordinate()
     if position is None:
         return []
-    tile = about.layout(tuple(tensor.shape)).tile(int(mesh.mesh[tuple(position)]))
-    assert tile is not None
-    return [Piece(tuple((s.start, s.stop) for s in tile), tensor.to_local())]
+    about = Described(name, tuple(tensor.shape), entry["dtype"], tuple(entry["mesh"]), entry["ranks"],
+                      entry["placements"], "nested" in entry)  # fmt: skip
+    return _mine(about, tensor, int(tensor.device_mesh.mesh[tuple(position)]))
 
 
-@dataclass
-class _Grid(Described):
-    """A weight as the receiving ranks share it out."""
+def _mine(about: Described, tensor: torch.Tensor, rank: int) -> list[Own]:
+    return owns(about.name, about, rank, tensor.to_local() if isinstance(tensor, DTensor) else tensor, "source")
 
-    weight: str = ""
-    turn: int = 0  # which of a rank's pieces of the weight
-    spec: str = ""
-    cuts: Sequence[Sequence[int] | None] = ()
 
-    def layout(self, shape: tuple[int, ...]) -> Layout:
-        assert self.sizes is not None
-        return Layout(Mesh(self.sizes, self.ranks), self.spec, shape, cuts=self.cuts)
+Wanted = dict[tuple[str, int], dict[str, list[Holder]]]
 
 
 def _gather(
-    job: Job, known: Mapping[str, Described], pieces: Mapping[str, Sequence[Piece]], failure: Exception | None
-) -> dict[str, _Grid]:
-    """Tells all ranks what each of them takes. Raises where one cannot, or where it does not fit, on all of them."""
-    mine: Any = [[name, dtype_name(piece.tensor.dtype), piece.box] for name, own in pieces.items() for piece in own]
+    job: Job, known: Mapping[str, Described], own: Mapping[str, Sequence[Own]], failure: Exception | None
+) -> Wanted:
+    """What all ranks take: by weight and the number of a rank's box of it, by the dtype that it is stored in. Raises
+    where one rank cannot, on all of them."""
+    mine: Any = [[name, dtype_name(one.tensor.dtype), one.box] for name, listed in own.items() for one in listed]
     if failure is not None:
         mine = str(failure) or type(failure).__name__
     answers = [json.loads(zlib.decompress(a)) for a in job.allgather(zlib.compress(json.dumps(mine).encode()))]
     if failure is not None:
         raise failure
-    holders: dict[tuple[str, int], dict[Box, list[int]]] = {}
+    wanted: Wanted = {}
+    taken: dict[str, list[Box]] = {}
     for rank, answer in enumerate(answers):
         if isinstance(answer, str):
             raise InputError(f"rank {rank}: {answer}")
         turns: dict[str, int] = {}
         for name, dtype, listed in answer:
-            about = known.get(name)
-            if about is None:
-                raise InputError(f"{name} is wanted by rank {rank} but no rank has it")
-            if about.dtype != dtype:
-                raise InputError(f"{name} is {about.dtype} where it comes from and {dtype} on rank {rank}; tensors are "
-                                 "moved, not converted")  # fmt: skip
             box: Box = tuple((low, high) for low, high in listed)
-            turn = turns.setdefault(name, 0)
-            turns[name] += 1
-            if all(high > low for low, high in box):
-                holders.setdefault((name, turn), {}).setdefault(box, []).append(rank)
-    wanted = {}
-    for (name, turn), boxes in sorted(holders.items()):
-        key = name if turn == 0 else f"{name} ({turn + 1})"
-        wanted[key] = _lay_out(key, known[name], turn, boxes)
+            turns[name] = turns.get(name, -1) + 1
+            if 0 not in extents(box):
+                wanted.setdefault((name, turns[name]), {}).setdefault(dtype, []).append((rank, box))
+                taken.setdefault(name, []).append(box)
     if not wanted:
         raise InputError("no rank wants any of the weights")
+    left = {name: untouched(whole(known[name].shape or ()), boxes) for name, boxes in taken.items()}
+    refuse(f"{name}: no receiving rank takes {show(box)} of it" for name, box in left.items() if box is not None)
     return wanted
 
 
-def _lay_out(key: str, about: Described, turn: int, boxes: Mapping[Box, list[int]]) -> _Grid:
-    """Boxes of several ranks as one layout: they have to be a grid over the whole weight, each on as many ranks."""
-    assert about.shape is not None
-    shape, name = about.shape, about.name
-    some = next(iter(boxes))
-    if len(some) != len(shape) or any(high > extent for (_, high), extent in zip(some, shape)):
-        raise InputError(f"{name} has shape {shape}, but rank {boxes[some][0]} wants the box {_show(some)} of it")
-    points = [sorted({end for box in boxes for end in box[d]}) for d in range(len(shape))]
-    copies = len(boxes[some])
-    cells = itertools.product(*([(a, b) for a, b in zip(along, along[1:])] for along in points))
-    ranks: list[int] = []
-    for cell in cells:
-        if cell not in boxes:
-            raise InputError(f"{name}: the receiving ranks do not take it as a grid; none of them takes {_show(cell)}")
-        if len(boxes[cell]) != copies:
-            raise InputError(
-                f"{name}: {len(boxes[cell])} ranks take {_show(cell)} where {copies} take {_show(some)}; all parts "
-                "have to be on equally many"
+def _items(
+    known: Mapping[str, Described], wanted: Wanted, have: Mapping[str, list[Own]], own: Mapping[str, list[Own]]
+) -> Iterator[Item]:
+    for (name, turn), by_dtype in sorted(wanted.items()):
+        about = known[name]
+        assert about.shape is not None and about.dtype is not None
+        for dtype, holders in by_dtype.items():
+            mine = own.get(name, [])[turn : turn + 1]
+            yield Item(
+                name if turn == 0 else f"{name} ({turn + 1})",
+                name,
+                whole(about.shape),
+                (dtype_of(about.dtype), dtype_of(dtype)),
+                tuple((rank, box) for rank, box, _ in about.tiles()),
+                tuple(holders),
+                have.get(name, []),
+                [one for one in mine if dtype_name(one.tensor.dtype) == dtype],
             )
-        ranks += boxes[cell]
-    whole = all(along[0] == 0 and along[-1] == extent for along, extent in zip(points, shape))
-    if not whole or len(ranks) != sum(map(len, boxes.values())):
-        raise InputError(f"{name}: the receiving ranks take only parts of it, or parts that overlap")
-    tokens: list[str] = []
-    sizes: list[int] = []
-    cuts: list[Sequence[int] | None] = []
-    for along in points:
-        split = len(along) > 2
-        tokens.append(f"S{len(sizes)}" if split else "R")
-        cuts.append(along if split else None)
-        if split:
-            sizes.append(len(along) - 1)
-    return _Grid(key, shape, about.dtype, (*sizes, copies), ranks, [], name, turn, "".join(tokens), cuts)
-
-
-def _show(box: Box) -> str:
-    return "[" + ", ".join(f"{low}:{high}" for low, high in box) + "]"
 
 
 def close_quietly(job: Job | None, reason: str) -> None:

@@ -89,7 +89,7 @@ class Worker(_Endpoint):
         self._job = _meeting.join(store, "weights", rank, size, timeout=init_info.timeout)
         self._version = 0
         try:
-            self._transfer = WeightTransfer(self._job, dst=receiving(self.model.load_weights))
+            self._transfer = WeightTransfer(self._job, dst=receiving(self.model.load_weights, self.model))
         except Exception as error:
             close_quietly(self._job, str(error))
             raise
@@ -187,8 +187,8 @@ class Wire:
     def __init__(self, source: Any) -> None:
         self.about: dict[str, dict[str, Any]] = {}
         if isinstance(source, Shards):
-            self._now: Callable[[], Iterator[tuple[str, torch.Tensor]]] = source.iter_local
-            self.about = source.about()
+            self._now: Callable[[], Iterator[tuple[str, torch.Tensor]]] = source.shards
+            self.about = {name: describe_tensor(name, tensor) for name, tensor in source.now().items()}
         elif getattr(source, "implements_iter_local", bool)():
             self._now = source.iter_local
             self.about = {meta.name: _described(meta) for meta in source.metadata}
@@ -229,9 +229,9 @@ class Shards:
     serving model loads, or a function that gives such a dictionary for every version; the first one's tensors are kept
     then, and filled anew for each.
 
-    Tensors are DTensors, or whole on each rank that has them; a rank has those of its pipeline stage. With `dtype`
-    floating-point weights are converted on the way, which takes memory for this rank's shards in that dtype. Ranks of
-    meshes are those of torch's default group, and have to be the trainer's.
+    Tensors are DTensors, or whole on each rank that has them; a rank has those of its pipeline stage. Floating-point
+    weights become what the serving model stores on their way; `dtype` is for vLLM's other backends, which want to be told
+    before. Ranks of meshes are those of torch's default group, and have to be the trainer's.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class Shards:
     ) -> None:
         self._weights, self._dtype = weights, dtype
 
-    def _now(self) -> Tensors:
+    def now(self) -> Tensors:
         if isinstance(self._weights, torch.nn.Module):
             return dict(self._weights.named_parameters())
         return self._weights() if callable(self._weights) else self._weights
@@ -250,17 +250,22 @@ class Shards:
     def about(self) -> dict[str, dict[str, Any]]:
         """Of this rank's weights, as crossmesh has it: _StridedShard too."""
         described = {}
-        for name, tensor in self._now().items():
+        for name, tensor in self.now().items():
             described[name] = describe_tensor(name, tensor)
             described[name]["dtype"] = dtype_name(self._sent_as(tensor))
         return described
 
-    def iter_local(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for name, tensor in self._now().items():
+    def shards(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """What this rank has, as it is."""
+        for name, tensor in self.now().items():
             if not isinstance(tensor, DTensor):
-                yield name, tensor.detach().to(self._sent_as(tensor))
+                yield name, tensor.detach()
             elif tensor.device_mesh.get_coordinate() is not None:
-                yield name, tensor.to_local().detach().to(self._sent_as(tensor))
+                yield name, tensor.to_local().detach()
+
+    def iter_local(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, tensor in self.shards():
+            yield name, tensor.to(self._sent_as(tensor))
 
     # What else vLLM's WeightSource has, for its other backends.
 
@@ -279,7 +284,7 @@ class Shards:
 
     def iter_full(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Whole tensors, gathered one at a time by torch."""
-        now = self._now()
+        now = self.now()
         for meta in self.metadata:
             tensor = now.get(meta.name)
             if isinstance(tensor, DTensor):

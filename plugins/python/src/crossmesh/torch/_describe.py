@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,11 +58,17 @@ def write_placements(name: str, placements: Sequence[Placement], order: Any) -> 
     return written
 
 
-def _order_axes(name: str, dim: int, extent: int, axes: list[tuple[int, Any]], sizes: Sequence[int]) -> list[int]:
+class _Uneven(InputError):
+    """Shards that are not boxes, or not those of nested chunks."""
+
+
+def _order_axes(
+    name: str, dim: int, extent: int, axes: list[tuple[int, Any]], sizes: Sequence[int], nested: bool
+) -> list[int]:
     """Mesh dimensions that split a tensor dimension, outermost first.
 
     Default: from left to right. A _StridedShard's split factor is the number of shards that mesh dimensions to the
-    right of it have made before; as boxes that holds only where everything divides.
+    right of it have made before; as nested chunks that holds only where everything divides, or `nested` says so.
     """
     if all(entry[3] >= 0 for _, entry in axes):
         return [axis for axis, _ in sorted(axes, key=lambda pair: pair[1][3])]
@@ -71,7 +79,7 @@ def _order_axes(name: str, dim: int, extent: int, axes: list[tuple[int, Any]], s
             shards *= sizes[order[place]]
             place += 1
         if shards != entry[2]:
-            raise InputError(
+            raise _Uneven(
                 f"{name}: _StridedShard(dim={dim}, split_factor={entry[2]}) on mesh dimension {axis} is "
                 f"no order of the mesh dimensions that split dimension {dim}"
             )
@@ -79,15 +87,14 @@ def _order_axes(name: str, dim: int, extent: int, axes: list[tuple[int, Any]], s
     parts = 1
     for axis in order:
         parts *= sizes[axis]
-    if order != sorted(order) and extent % parts != 0:
-        raise InputError(
-            f"{name}: _StridedShard(dim={dim}) with {extent} elements, which do not divide into {parts} parts, is not "
-            "supported"
-        )
+    if order != sorted(order) and extent % parts != 0 and not nested:
+        raise _Uneven(f"{name}: _StridedShard(dim={dim}) of {extent} elements, which do not divide into {parts} parts")
     return order
 
 
-def read_spec(name: str, shape: Sequence[int], sizes: Sequence[int], placements: list[Any]) -> str:
+def read_spec(
+    name: str, shape: Sequence[int], sizes: Sequence[int], placements: list[Any], nested: bool = False
+) -> str:
     """Alpa's notation of placements, for a tensor of that shape on a mesh of those sizes."""
     if len(placements) != len(sizes):
         raise InputError(f"{name}: {len(placements)} placements for a mesh of {len(sizes)} dimensions")
@@ -103,9 +110,38 @@ def read_spec(name: str, shape: Sequence[int], sizes: Sequence[int], placements:
         split[dim].append((axis, entry))
     tokens = []
     for dim, axes in enumerate(split):
-        order = _order_axes(name, dim, shape[dim], axes, sizes) if axes else []
+        order = _order_axes(name, dim, shape[dim], axes, sizes, nested) if axes else []
         tokens.append("S" + "".join(map(str, order)) if order else "R")
     return "".join(tokens)
+
+
+Interval = tuple[int, int]
+Tile = tuple[int, tuple[Interval, ...], tuple[int, ...]]  # a rank, a box that it has, and where in its part that starts
+
+
+def _chunk(extent: int, parts: int, number: int) -> Interval:
+    size = -(-extent // parts)
+    return min(number * size, extent), min((number + 1) * size, extent)
+
+
+def _intervals(extent: int, steps: Iterable[tuple[int, int, int]]) -> list[Interval]:
+    """What DTensor's own rule leaves to a rank along a dimension, in the order of its part. A step has parts, the
+    number of the rank's, and into how many chunks all is cut before each is cut into those parts."""
+    own = [(0, extent)]
+    for parts, number, factor in steps:
+        length, left = sum(high - low for low, high in own), []
+        for low, high in (_chunk(length, factor, k) for k in range(factor)):
+            first, last = _chunk(high - low, parts, number)
+            first, last, at = low + first, low + last, 0
+            for start, end in own:
+                piece = start + max(first - at, 0), start + min(last - at, end - start)
+                at += end - start
+                if piece[1] > piece[0] and left and left[-1][1] == piece[0]:
+                    left[-1] = left[-1][0], piece[1]
+                elif piece[1] > piece[0]:
+                    left.append(piece)
+        own = left
+    return own or [(0, 0)]
 
 
 @dataclass
@@ -118,12 +154,57 @@ class Described:
     sizes: tuple[int, ...] | None  # of the mesh; None: a plain tensor, whole on the ranks that have it
     ranks: list[int]
     placements: list[Any]
+    nested: bool = False  # the shards of a _StridedShard are chunks of chunks where these are not DTensor's
 
     def layout(self, shape: tuple[int, ...]) -> Layout:
         if self.sizes is None:
             return Layout(Mesh((len(self.ranks),), self.ranks), "R" * len(shape), shape)
-        spec = read_spec(self.name, shape, self.sizes, self.placements)
+        spec = read_spec(self.name, shape, self.sizes, self.placements, self.nested)
         return Layout(Mesh(self.sizes, self.ranks), spec, shape, "chunk")
+
+    def boxes(self) -> Layout | None:
+        """The layout; None where ranks have several boxes."""
+        assert self.shape is not None
+        try:
+            return self.layout(self.shape)
+        except _Uneven:
+            return None
+
+    def tiles(self) -> tuple[Tile, ...]:
+        """All boxes that ranks have."""
+        assert self.shape is not None
+        if self.sizes is None:
+            return tuple((rank, tuple((0, n) for n in self.shape), (0,) * len(self.shape)) for rank in self.ranks)
+        return _tiles(self.shape, self.sizes, tuple(self.ranks), json.dumps(self.placements), self.nested)
+
+    def part_shape(self, rank: int) -> tuple[int, ...] | None:
+        """Of a rank's part, all of its boxes together; None where it has none."""
+        own = [(box, start) for holder, box, start in self.tiles() if holder == rank]
+        if not own:
+            return None
+        return tuple(max(at[d] + box[d][1] - box[d][0] for box, at in own) for d in range(len(own[0][0])))
+
+
+@functools.lru_cache(4096)
+def _tiles(
+    shape: tuple[int, ...], sizes: tuple[int, ...], ranks: tuple[int, ...], placements: str, nested: bool
+) -> tuple[Tile, ...]:
+    split = json.loads(placements)
+    layout = Described("", shape, None, sizes, list(ranks), split, nested).boxes()
+    if layout is not None:
+        boxes = [(rank, layout.tile(rank) or ()) for rank in ranks]
+        return tuple((rank, tuple((s.start, s.stop) for s in tile), (0,) * len(shape)) for rank, tile in boxes)
+    found: list[Tile] = []
+    for rank, place in zip(ranks, itertools.product(*map(range, sizes))):
+        along = []
+        for d, extent in enumerate(shape):
+            axes = [a for a, p in enumerate(split) if p != "R" and p[1] % len(shape) == d]
+            own = _intervals(extent, [(sizes[a], place[a], split[a][2]) for a in axes])
+            ends = itertools.accumulate(high - low for low, high in own)
+            along.append([(side, end - side[1] + side[0]) for side, end in zip(own, ends)])
+        for cell in itertools.product(*along):
+            found.append((rank, tuple(side for side, _ in cell), tuple(start for _, start in cell)))
+    return tuple(found)
 
 
 def describe_tensor(name: str, tensor: torch.Tensor) -> dict[str, Any]:
@@ -131,7 +212,26 @@ def describe_tensor(name: str, tensor: torch.Tensor) -> dict[str, Any]:
     if isinstance(tensor, DTensor):
         order = getattr(tensor._spec, "shard_order", None)
         entry.update(describe_place(name, tensor.device_mesh, tensor.placements, order))
+        if any(p != "R" and p[2] > 1 for p in entry["placements"]) and _is_nested(name, entry, tensor):
+            entry["nested"] = True
     return entry
+
+
+def _is_nested(name: str, entry: dict[str, Any], tensor: DTensor) -> bool:
+    """FSDP2 cuts a tensor-parallel shard into chunks. Where they are uneven, DTensor's own rule for the placements that
+    FSDP2 writes gives others: what this rank has tells which they are."""
+    position = tensor.device_mesh.get_coordinate()
+    if position is None:
+        return False
+    rank = int(tensor.device_mesh.mesh[tuple(position)])
+    shapes = []
+    for nested in (False, True):
+        about = Described(name, tuple(entry["shape"]), None, tuple(entry["mesh"]), entry["ranks"],
+                          _normal(entry)["placements"], nested)  # fmt: skip
+        if not nested and about.boxes() is not None:
+            return False
+        shapes.append(about.part_shape(rank))
+    return shapes[0] != shapes[1] == tuple(tensor.to_local().shape)
 
 
 def describe_place(name: str, mesh: DeviceMesh, placements: Sequence[Placement], order: Any = None) -> dict[str, Any]:
@@ -196,13 +296,14 @@ def _merge(groups: Sequence[tuple[dict[str, Any], list[int]]]) -> dict[str, Desc
     slices of a mesh do: then each of them has a copy."""
     known: dict[str, tuple[dict[str, Any], int]] = {}
     holders: dict[str, list[int]] = {}
+    nested = {name for entries, _ in groups for name, entry in entries.items() if entry.get("nested")}
     meshes: dict[str, list[list[int]]] = {}
     for entries, ranks in groups:
         for name, entry in entries.items():
             holders.setdefault(name, []).extend(ranks)
             mine = _normal(entry)
             theirs, teller = known.setdefault(name, (mine, ranks[0]))
-            for key in sorted((mine.keys() | theirs.keys()) - {"ranks"}):
+            for key in sorted((mine.keys() | theirs.keys()) - {"ranks", "nested"}):
                 if mine.get(key) != theirs.get(key):
                     raise InputError(
                         f"{name}: rank {ranks[0]} has {key} {mine.get(key)} where rank {teller} has {theirs.get(key)}"
@@ -228,6 +329,7 @@ def _merge(groups: Sequence[tuple[dict[str, Any], list[int]]]) -> dict[str, Desc
             None if sizes is None else tuple(sizes),
             sorted(holders[name]),
             entry.get("placements", []),
+            name in nested,
         )
         if described.sizes is not None:
             copies = sorted(meshes[name])

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -12,10 +14,12 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Placement, Re
 from ..buffers import Buffer
 from ..errors import CrossmeshError, InputError
 from ..job import Job
+from ..maps import Map, Piece, pieces, refuse
 from ..plan import Plan, TensorSpec
 from ..reshard import Reshard
-from ._describe import Described, describe_place, describe_tensor, dtype_of, exchange
+from ._describe import Described, describe_place, describe_tensor, dtype_name, dtype_of, exchange
 from ._job import default_job
+from ._parts import Item, Part, items, part_of
 
 
 def _distributed(
@@ -71,104 +75,198 @@ def _stream(tensors: Sequence[torch.Tensor]) -> int | None:
     return None
 
 
-class Batch:
-    """Tensors of all ranks, planned together, with this rank's tiles; run as often as wanted.
+ALIGNMENT = 256
+# Bytes of a rank for what is packed or cast on its way; what needs more takes turns.
+STAGING = 32 << 20
+# Each has one of the job's message channels.
+MOST_ROUNDS = 64
 
-    `targets[name]` is None where this rank gets nothing. Sources that are not contiguous are copied before each run,
-    destinations that are not are filled after it.
+
+class _Round:
+    """Parts that are moved together. Staged are sources that are not contiguous, or are cast, before a run, and such
+    destinations after it."""
+
+    def __init__(self, parts: Sequence[Part], rank: int) -> None:
+        self.parts = parts
+        self.copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.fills: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.src: list[torch.Tensor | None] = []
+        self.dst: list[torch.Tensor | None] = []
+        for part in parts:
+            for layout, owned, buffers, staged in (
+                (part.src, part.item.mine, self.src, self.copies),
+                (part.dst, part.item.wanted, self.dst, self.fills),
+            ):
+                view = None if layout.tile(rank) is None else part_of(owned, part.region)
+                lent = view
+                if view is not None and _is_staged(view, part.item.wire):
+                    lent = torch.empty(0, dtype=part.item.wire, device=view.device)
+                    staged.append((lent, view))
+                buffers.append(lent)
+
+    def place(self, memory: Mapping[torch.device, torch.Tensor]) -> dict[torch.device, int]:
+        """Gives what is staged its place in memory that all rounds share. How much it takes."""
+        filled: dict[torch.device, int] = {}
+        for lent, view in (*self.copies, *self.fills):
+            at, size = filled.get(view.device, 0), view.numel() * lent.dtype.itemsize
+            filled[view.device] = at + -(-size // ALIGNMENT) * ALIGNMENT
+            if view.device in memory:
+                lent.set_(memory[view.device][at : at + size].view(lent.dtype).view(view.shape))
+        return filled
+
+    def make(self, job: Job, options: dict[str, Any], verify: str | None) -> None:
+        try:
+            specs = [TensorSpec(part.src, part.dst, 8 * part.item.wire.itemsize, part.name) for part in self.parts]
+            self.plan = Plan(specs, **options)
+        except CrossmeshError as error:
+            job._refuse(error)
+            raise
+        dtypes = ",".join(dtype_name(part.item.wire) for part in self.parts)
+        buffers = ([None if view is None else _lend(view) for view in side] for side in (self.src, self.dst))
+        self.reshard = Reshard(job, self.plan, *buffers, dtype=dtypes, verify=verify)
+
+    def pack(self) -> None:
+        for lent, view in self.copies:
+            lent.copy_(view)
+
+    def run(self, timeout: float | None) -> None:
+        self.pack()
+        self.reshard.run(timeout=timeout, stream=_stream([view for view in (*self.src, *self.dst) if view is not None]))
+        for lent, view in self.fills:
+            view.copy_(lent)
+
+    def verify(self) -> None:
+        self.pack()
+        for lent, view in self.fills:
+            lent.copy_(view)
+        self.reshard.verify()
+
+
+def _is_staged(view: torch.Tensor, wire: torch.dtype) -> bool:
+    return not _is_plain(view) or view.dtype != wire
+
+
+def _lend(local: torch.Tensor) -> Buffer:
+    size = local.numel() * local.element_size()
+    return Buffer(local.data_ptr(), size, owner=local, device=local.device.type)
+
+
+class Batch:
+    """Items of all ranks, planned together, with what this rank has of them; run as often as wanted.
+
+    All is one scheduling problem, but for what has to be staged and is more than STAGING bytes on some rank: that is
+    moved in several rounds, one after the other, in the same memory.
     """
 
     def __init__(
         self,
         job: Job,
-        sources: Mapping[str, torch.Tensor],
-        known: Mapping[str, Described],
-        wanted: Mapping[str, Described],
-        targets: Mapping[str, torch.Tensor | None],
+        items: Iterable[Item],
         *,
         strategy: str,
         scheduler: str,
         profile: str | None,
         verify: str | None = None,
     ) -> None:
-        self._job = job
-        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._fills: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._locals: list[torch.Tensor] = []
-        src: list[Buffer | None] = []
-        dst: list[Buffer | None] = []
-        specs, dtypes = [], []
+        parts, answers = self._agree(job, items)
+        self._rounds = [_Round(own, job.rank) for own in _in_rounds(parts, answers)]
+        most: dict[torch.device, int] = {}
+        for turn in self._rounds:
+            for device, size in turn.place({}).items():
+                most[device] = max(most.get(device, 0), size)
+        memory = {device: torch.empty(size, dtype=torch.uint8, device=device) for device, size in most.items()}
+        for turn in self._rounds:
+            turn.place(memory)
+        options = {"network": job.network(profile), "strategy": strategy, "scheduler": scheduler}
+        for turn in self._rounds:
+            turn.make(job, options, verify)
+
+    def _agree(self, job: Job, items: Iterable[Item]) -> tuple[list[Part], list[bytes]]:
+        """All parts, and of each rank which of them it has to stage. What is wrong on one rank all of them are told."""
+        parts: list[Part] = []
+        own, failure = bytearray(), None
         try:
-            for name in sorted(wanted):
-                have, want = known[name], wanted[name]
-                assert have.shape is not None and have.dtype is not None
-                bits = 8 * dtype_of(have.dtype).itemsize
-                spec = TensorSpec(have.layout(have.shape), want.layout(have.shape), bits, name)
-                specs.append(spec)
-                dtypes.append(have.dtype)
-                src.append(self._source(name, sources.get(name), spec))
-                dst.append(self._target(name, targets.get(name), spec))
-            self.plan = Plan(specs, job.network(profile), strategy=strategy, scheduler=scheduler)
+            parts = [part for item in items for part in item.parts()]
+            for part in parts:
+                views = (part_of(owned, part.region) for owned in (part.item.mine, part.item.wanted))
+                own.append(sum(_is_staged(v, part.item.wire) << side for side, v in enumerate(views) if v is not None))
         except CrossmeshError as error:
-            job._refuse(error)
-            raise
-        self._reshard = Reshard(job, self.plan, src, dst, dtype=",".join(dtypes), verify=verify)
+            failure = error
+        text = b"\0" + bytes(own) if failure is None else b"\1" + str(failure).encode()
+        answers = [zlib.decompress(answer) for answer in job.allgather(zlib.compress(text))]
+        if failure is not None:
+            raise failure
+        for rank, answer in enumerate(answers):
+            if answer[:1] == b"\1":
+                raise InputError(f"rank {rank}: {answer[1:].decode()}")
+            if len(answer) != len(parts) + 1:
+                raise InputError(f"rank {rank} moves {len(answer) - 1} boxes and rank {job.rank} {len(parts)}: the maps "
+                                 "are not the same everywhere")  # fmt: skip
+        return parts, [answer[1:] for answer in answers]
 
-    def _tile(self, name: str, tensor: torch.Tensor | None, shape: tuple[int, ...], side: str) -> torch.Tensor:
-        """This rank's part of a tensor, after a look at what it says of itself."""
-        rank = self._job.rank
-        if tensor is None:
-            raise InputError(f"{name}: rank {rank} is in the {side} mesh but has no tensor")
-        local = _local(tensor)
-        if tuple(local.shape) != shape:
-            raise InputError(
-                f"{name}: rank {rank} has a {side} shard of shape {tuple(local.shape)} where the "
-                f"placements give {shape}"
-            )
-        if local.device.type not in ("cpu", "cuda"):
-            raise InputError(f"{name} is on device {local.device}; only cpu and cuda are moved")
-        return local
+    @property
+    def plan(self) -> Plan:
+        """Of the first round, where there are several."""
+        return self._rounds[0].plan
 
-    def _lend(self, local: torch.Tensor) -> Buffer:
-        self._locals.append(local)
-        size = local.numel() * local.element_size()
-        return Buffer(local.data_ptr(), size, owner=local, device=local.device.type)
-
-    def _source(self, name: str, tensor: torch.Tensor | None, spec: TensorSpec) -> Buffer | None:
-        shape = spec.src.tile_shape(self._job.rank)
-        if shape is None:
-            return None
-        local = self._tile(name, tensor, shape, "source")
-        if not _is_plain(local):
-            packed = torch.empty_like(local, memory_format=torch.contiguous_format)
-            self._copies.append((packed, local))
-            local = packed
-        return self._lend(local)
-
-    def _target(self, name: str, tensor: torch.Tensor | None, spec: TensorSpec) -> Buffer | None:
-        shape = spec.dst.tile_shape(self._job.rank)
-        if shape is None:
-            return None
-        local = self._tile(name, tensor, shape, "destination")
-        if not _is_plain(local):
-            packed = torch.empty_like(local, memory_format=torch.contiguous_format)
-            self._fills.append((local, packed))
-            local = packed
-        return self._lend(local)
+    @property
+    def rounds(self) -> int:
+        return len(self._rounds)
 
     def run(self, timeout: float | None = None) -> None:
         with torch.no_grad():
-            for packed, local in self._copies:
-                packed.copy_(local)
-            self._reshard.run(timeout=timeout, stream=_stream(self._locals))
-            for local, packed in self._fills:
-                local.copy_(packed)
+            for turn in self._rounds:
+                turn.run(timeout)
 
     def verify(self) -> None:
-        self._reshard.verify()
+        with torch.no_grad():
+            for turn in self._rounds:
+                turn.verify()
 
     def close(self) -> None:
-        self._reshard.close()
+        for turn in self._rounds:
+            turn.reshard.close()
+
+
+def _in_rounds(parts: Sequence[Part], answers: Sequence[bytes]) -> list[list[Part]]:
+    """Which parts are moved together; the same on all ranks, of which `answers` are who stages what."""
+    first: list[Part] = []
+    stages: list[tuple[Part, dict[int, int]]] = []
+    total: dict[int, int] = {}
+    for number, part in enumerate(parts):
+        masks = {rank: answer[number] for rank, answer in enumerate(answers) if answer[number]}
+        if not masks:
+            first.append(part)
+            continue
+        stages.append((part, masks))
+        for rank, size in _staging(part, masks).items():
+            total[rank] = total.get(rank, 0) + size
+    most = max(total.values(), default=0)
+    limit = max(STAGING, -(-most // MOST_ROUNDS))
+    rounds: list[tuple[list[Part], dict[int, int]]] = [(first, {})]
+    for part, masks in stages:
+        largest = max(_staging(part, masks).values())
+        for slab in part.slabs(-(-4 * largest // limit)) if largest > limit // 4 and most > limit else [part]:
+            sizes = _staging(slab, masks)
+            for held, used in rounds:
+                if all(used.get(rank, 0) + size <= limit for rank, size in sizes.items()):
+                    break
+            else:
+                held, used = [], {}
+                rounds.append((held, used))
+            held.append(slab)
+            used.update({rank: used.get(rank, 0) + size for rank, size in sizes.items()})
+    return [held for held, _ in rounds if held]
+
+
+def _staging(part: Part, masks: Mapping[int, int]) -> dict[int, int]:
+    """Bytes that ranks stage of it."""
+    sizes: dict[int, int] = {}
+    for side in (0, 1):
+        for rank, size in part.needs(side).items():
+            if masks.get(rank, 0) >> side & 1:
+                sizes[rank] = sizes.get(rank, 0) + -(-size // ALIGNMENT) * ALIGNMENT
+    return sizes
 
 
 def redistribute(
@@ -185,8 +283,8 @@ def redistribute(
     """Lays a DTensor on another DeviceMesh, or the same, in other placements.
 
     All ranks of the job call it, those outside both meshes as well. `dtensor` may be None on ranks that are not in its
-    mesh. Shards are torch's, uneven ones included; a Partial source is reduced first, on its mesh; a _StridedShard is
-    handled where its shards are boxes. The result does not require gradients. Ranks outside `dst_mesh` get a DTensor
+    mesh. Shards are torch's, uneven and strided ones included; a Partial source is reduced first, on its mesh. The
+    result does not require gradients. Ranks outside `dst_mesh` get a DTensor
     without elements, as from distribute_tensor(). `verify` is a Reshard's.
     """
     job = job or default_job()
@@ -210,14 +308,14 @@ def redistribute(
         device: Any = dst_mesh.device_type
         if device == "cuda":
             device = torch.device("cuda", torch.cuda.current_device())
-        mine = place.layout(shape).tile_shape(job.rank)
+        place = dataclasses.replace(place, shape=shape, dtype=about.dtype)
+        mine = place.part_shape(job.rank)
         local = torch.empty((0,) if mine is None else mine, dtype=dtype, device=device)
+        known, wanted = {"tensor": about}, {"tensor": place}
+        own = {name: _local(tensor) for name, tensor in sources.items()}
         batch = Batch(
             job,
-            sources,
-            known,
-            wanted,
-            {"tensor": None if mine is None else local},
+            items(pieces([], {"tensor": shape}, {"tensor": shape}), known, wanted, job.rank, (own, {"tensor": local})),
             strategy=strategy,
             scheduler=scheduler,
             profile=profile,
@@ -241,7 +339,8 @@ class StateDictTransfer:
     `src` and `dst` are this rank's; on all ranks together they are whole. A rank that only trains has no `dst` (None),
     one that only serves no `src`, and a pipeline stage has the tensors of its layers. Entries are DTensors, or plain
     tensors that are whole on every rank that has them. All tensors are one scheduling problem. Names of `dst` must be
-    in `src`, and with `strict` the other way round; shapes and dtypes must be equal. `verify` is a Reshard's.
+    in `src`, and with `strict` the other way round; shapes and dtypes must be equal, after `maps` (crossmesh.maps), the
+    same on all ranks. `verify` is a Reshard's.
     """
 
     def __init__(
@@ -250,6 +349,7 @@ class StateDictTransfer:
         dst: Mapping[str, Any] | None,
         *,
         job: Job | None = None,
+        maps: Sequence[Map | Piece] = (),
         strict: bool = True,
         strategy: str = "auto",
         scheduler: str = "auto",
@@ -273,13 +373,11 @@ class StateDictTransfer:
             except InputError as error:
                 fault = str(error)
             known, wanted = exchange(job, sides, fault)
-            _match(known, wanted, strict)
+            given = match(known, wanted, maps, strict)
+            own = tuple({name: _local(tensor) for name, tensor in side.items()} for side in (sources, targets))
             self._batch = Batch(
                 job,
-                sources,
-                known,
-                wanted,
-                targets,
+                items(given, known, wanted, job.rank, own),
                 strategy=strategy,
                 scheduler=scheduler,
                 profile=profile,
@@ -325,21 +423,29 @@ def _check_targets(targets: Mapping[str, Any]) -> None:
             raise InputError(f"{name} is Partial on the destination, so it has no one value to be given")
 
 
-def _match(known: Mapping[str, Described], wanted: Mapping[str, Described], strict: bool) -> None:
+def match(
+    known: Mapping[str, Described], wanted: Mapping[str, Described], maps: Sequence[Map | Piece], strict: bool
+) -> list[Piece]:
+    """The pieces in which sources become targets, with everything told at once that does not fit."""
     if not wanted:
         raise InputError("no rank wants any tensor: dst is empty everywhere")
-    for name, want in wanted.items():
-        have = known.get(name)
-        if have is None:
-            raise InputError(f"{name} is wanted but no rank has it in its src")
-        if have.shape != want.shape:
-            raise InputError(f"{name} has shape {have.shape} in src and {want.shape} in dst")
-        if have.dtype != want.dtype:
-            raise InputError(f"{name} is {have.dtype} in src and {want.dtype} in dst; tensors are moved, not converted")
-    if strict:
-        for name in known:
-            if name not in wanted:
-                raise InputError(f"{name} is in src but no rank wants it (strict=False allows that)")
+    faults: list[str] = []
+    given: list[Piece] = []
+    try:
+        shapes = ({name: about.shape or () for name, about in side.items()} for side in (known, wanted))
+        given = pieces(maps, *shapes, strict)
+    except InputError as error:
+        faults.append(str(error))
+    straight = [Piece(n, (), (), n, ()) for n in known.keys() & wanted.keys()] if faults and not maps else given
+    for piece in straight:
+        have, want = known[piece.source].dtype, wanted[piece.target].dtype
+        if want != have and piece.cast is None:
+            faults.append(f"{piece.target} is {have} in src and {want} in dst; tensors are moved, not converted, where "
+                          "no map says so")  # fmt: skip
+        elif want != (piece.cast or have):
+            faults.append(f"{piece.target} is {want} in dst and the map casts it to {piece.cast}")
+    refuse(faults)
+    return given
 
 
 def reshard_state_dict(src: Mapping[str, Any] | None, dst: Mapping[str, Any] | None, **options: Any) -> None:
