@@ -133,14 +133,23 @@ static xm_status_t run_once(const copier_t *copiers, int count, double *seconds)
 
 static void print(const options_t *options, double *seconds)
 {
+    static const xm_table_column_t columns[] = {{"copies", "", 8, false},
+                                                {"min", "us", 11, false},
+                                                {"median", "us", 11, false},
+                                                {"max", "us", 11, false},
+                                                {"algbw", "GB/s", 9, false}};
+    xm_table_t table = {stdout, columns, 5, .wide = false};
     const double bytes = (double)options->bytes * options->copies;
     const double median = xm_array_median(seconds, options->runs);
 
     printf("# memory_copy: %d copies of %" PRIu64 " B at once, %d runs\n", options->copies,
            options->bytes, options->runs);
-    printf("#%7s %11s %11s %11s %9s\n", "copies", "min (us)", "median (us)", "max (us)", "GB/s");
-    printf("%8d %11.1f %11.1f %11.1f %9.3f\n", options->copies, seconds[0] * 1e6, median * 1e6,
-           seconds[options->runs - 1] * 1e6, bytes / median * 1e-9);
+    xm_table_head(&table);
+    xm_table_number(&table, 0, options->copies);
+    xm_table_number(&table, 1, seconds[0] * 1e6);
+    xm_table_number(&table, 1, median * 1e6);
+    xm_table_number(&table, 1, seconds[options->runs - 1] * 1e6);
+    xm_table_number(&table, 3, bytes / median * 1e-9);
 }
 
 /* Runs once to bring the pages in, which does not count, and then as often as asked. */

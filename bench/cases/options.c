@@ -134,10 +134,8 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"wide", 0, XM_CLI_FLAG, &o->wide, NULL, 0, 0,
          "Print all columns of the table, not 132 characters of them."},
         {"csv", 0, XM_CLI_FLAG, &o->csv, NULL, 0, 0, "Print all columns as CSV, and nothing else."},
-        {"json", 0, XM_CLI_FLAG, &o->json, NULL, 0, 0,
-         "Print one JSON document instead of the table."},
-        {"json-file", 'J', XM_CLI_STRING, &o->json_path, "OUT.json", 0, 0,
-         "Write the JSON document to a file."},
+        XM_CLI_JSON_OPTIONS(XM_CLI_STRING, &o->json,
+                            "Print one JSON document instead of the table."),
         {"trace", 0, XM_CLI_STRING, &o->trace_path, "OUT.json", 0, 0,
          "Write the last run's hops as a Chrome trace."},
         {"plot", 0, XM_CLI_STRING, &o->plot_path, "OUT.svg", 0, 0,
@@ -303,11 +301,11 @@ static xm_status_t check_origin(const rb_options_t *o)
                                 origin[i]);
         }
     }
-    if (o->show_topology && o->json) {
+    if (o->show_topology && o->json.print) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--show-topology prints tables; there is no JSON document of them");
     }
-    if (o->csv && o->json) {
+    if (o->csv && o->json.print) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--csv and --json both say what is printed; give one");
     }

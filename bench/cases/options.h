@@ -57,8 +57,9 @@ typedef struct rb_options {
     bool paper; /**< --protocol paper; warmup and iterations are what it says */
     int warmup, iterations, seed;
     uint64_t memory_limit; /**< bytes of a rank's pack buffers; 0: none beyond the executor's own */
-    bool validate, verify, dry_run, json, wide, csv;
-    const char *json_path, *trace_path, *plot_path, *dump_path;
+    bool validate, verify, dry_run, wide, csv;
+    xm_cli_json_t json;
+    const char *trace_path, *plot_path, *dump_path;
 } rb_options_t;
 
 /**

@@ -127,7 +127,7 @@ xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **documen
 {
     rb_document_t *created;
 
-    if (!job->options->json && job->options->json_path == NULL) {
+    if (!xm_cli_wants_json(&job->options->json)) {
         *document = NULL;
         return XM_OK;
     }
@@ -323,9 +323,9 @@ xm_status_t rb_document_add(rb_document_t *document, const rb_result_t *result)
 
 xm_status_t rb_document_write(const rb_document_t *document)
 {
-    return document != NULL ? rb_json_write(document->root, document->job->options->json,
-                                            document->job->options->json_path)
-                            : XM_OK;
+    return document != NULL
+               ? xm_cli_give_json(&document->job->options->json, json_incref(document->root))
+               : XM_OK;
 }
 
 void rb_document_destroy(rb_document_t *document)
