@@ -77,7 +77,8 @@ static inline uint64_t differ_portably(const char *now, const char *shadow, size
 
 typedef uint64_t (*differ_t)(const char *now, const char *shadow, size_t size);
 
-/* Inlined into the loop of each kind of vectors. */
+/* Inlined into the loop of each kind of vectors. The shadow is written whether something differs or
+ * not: a branch on that is mispredicted at one per cent as often as a coin's, which costs more. */
 static inline int64_t find_blocks(const char *now, char *shadow, int64_t blocks, size_t size,
                                   uint64_t *changed, differ_t differ)
 {
@@ -87,11 +88,9 @@ static inline int64_t find_blocks(const char *now, char *shadow, int64_t blocks,
         const size_t at = (size_t)b * BLOCK * size;
         uint64_t bits = differ(now + at, shadow + at, size);
 
-        if (bits != 0) {
-            changed[b] |= bits;
-            found += __builtin_popcountll(bits);
-            memcpy(shadow + at, now + at, BLOCK * size);
-        }
+        changed[b] |= bits;
+        found += __builtin_popcountll(bits);
+        memcpy(shadow + at, now + at, BLOCK * size);
     }
     return found;
 }

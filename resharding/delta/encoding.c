@@ -11,7 +11,7 @@
 
 #include "resharding/delta/positions.h"
 
-enum { NOTHING = XM_POSITIONS_RUNS + 1, EVERYTHING };
+enum { NOTHING = XM_POSITIONS_RUNS + 1, EVERYTHING, AHEAD = 16 /* words */ };
 
 typedef struct {
     uint8_t kind, unused[3];
@@ -40,11 +40,23 @@ static inline uint64_t bits_at(const uint64_t *words, int64_t at, int64_t count)
     return count < 64 ? bits & ((UINT64_C(1) << count) - 1) : bits;
 }
 
-/* Appends `count` bits of a tile, from bit `from` on, to those of a range. */
+/* Appends `count` bits of a tile, from bit `from` on, to those of a range. Whole words are moved
+ * where the range's begin with one, as they do in all but short rows. */
 static void append_bits(const uint64_t *changed, int64_t from, int64_t count, uint64_t *bits,
                         int64_t at)
 {
-    for (int64_t done = 0; done < count; done += 64) {
+    int64_t done = 0;
+
+    if (at % 64 == 0) {
+        const uint64_t *source = changed + from / 64;
+        uint64_t *target = bits + at / 64;
+        const int shift = (int)(from % 64);
+
+        for (; done + 128 <= count; done += 64, ++source) {
+            *target++ = shift == 0 ? *source : *source >> shift | source[1] << (64 - shift);
+        }
+    }
+    for (; done < count; done += 64) {
         int64_t part = count - done < 64 ? count - done : 64, to = at + done;
         uint64_t word = bits_at(changed, from + done, part);
 
@@ -56,7 +68,7 @@ static void append_bits(const uint64_t *changed, int64_t from, int64_t count, ui
 }
 
 /* Counts the bits of a range, and the runs that they make. */
-static void count_bits(const uint64_t *bits, int64_t count, header_t *header)
+static inline void count_words(const uint64_t *bits, int64_t count, header_t *header)
 {
     uint64_t before = 0; /* the last bit of the word before */
 
@@ -67,6 +79,25 @@ static void count_bits(const uint64_t *bits, int64_t count, header_t *header)
         before = bits[w] >> 63;
     }
 }
+
+#ifdef __x86_64__
+/* Where the processor can count bits, by that. */
+__attribute__((target("popcnt"))) static void count_fast(const uint64_t *bits, int64_t count,
+                                                         header_t *header)
+{
+    count_words(bits, count, header);
+}
+
+static void count_bits(const uint64_t *bits, int64_t count, header_t *header)
+{
+    (__builtin_cpu_supports("popcnt") ? count_fast : count_words)(bits, count, header);
+}
+#else
+static void count_bits(const uint64_t *bits, int64_t count, header_t *header)
+{
+    count_words(bits, count, header);
+}
+#endif
 
 /* The bits of a range out of those of a tile. */
 static void collect(const xm_view_t *view, const uint64_t *changed, int64_t first, int64_t count,
@@ -129,11 +160,11 @@ static inline void move(char *to, const char *from, int64_t count, size_t size)
     }
 }
 
-/* Moves the values at the positions between the tile and the encoding. Positions ascend, so a run
- * of the box is looked for only when the one at hand has ended. False: a position is not in the
- * range, or there are more than `limit`, or fewer. */
-static inline bool move_values(const xm_view_t *view, char *tile, int64_t first, int64_t count,
-                               xm_positions_t *positions, char *values, int64_t limit, bool gather)
+/* Writes values to the positions of a tile. Positions ascend, so a run of the box is looked for
+ * only when the one at hand has ended. False: a position is not in the range, or there are more
+ * than `limit`, or fewer. */
+static inline bool scatter(const xm_view_t *view, char *tile, int64_t first, int64_t count,
+                           xm_positions_t *positions, const char *values, int64_t limit)
 {
     const size_t size = (size_t)view->element_size;
     int64_t begin = 0, end = 0, at, length, done = 0;
@@ -144,19 +175,83 @@ static inline bool move_values(const xm_view_t *view, char *tile, int64_t first,
             return false;
         }
         for (int64_t part; length > 0; length -= part, at += part, done += part) {
-            char *place, *value = values + (size_t)done * size;
-
             if (at >= end) {
                 xm_cursor_set(&cursor, view, first + at);
                 begin = at;
                 end = at + xm_cursor_run(&cursor);
             }
             part = length < end - at ? length : end - at;
-            place = tile + cursor.offset + (at - begin) * view->element_size;
-            move(gather ? value : place, gather ? place : value, part, size);
+            move(tile + cursor.offset + (at - begin) * view->element_size,
+                 values + (size_t)done * size, part, size);
         }
     }
     return done == limit;
+}
+
+/* The bits of a word that lie in [from, end). */
+static inline uint64_t word_within(const uint64_t *bits, int64_t w, int64_t from, int64_t end)
+{
+    uint64_t word = bits[w];
+
+    word &= w * 64 < from ? UINT64_MAX << (from % 64) : UINT64_MAX;
+    return word & ((w + 1) * 64 > end ? UINT64_MAX >> ((w + 1) * 64 - end) : UINT64_MAX);
+}
+
+/* The values of a row whose bits begin at `from`, and where `sorted` is given their positions, too.
+ * The row is read in places only, so what will be read is fetched ahead. */
+static inline char *gather_row(const uint64_t *bits, int64_t from, int64_t run, const char *row,
+                               size_t size, xm_sorted_t *sorted, char *values)
+{
+    const int64_t end = from + run;
+
+    for (int64_t w = from / 64; w * 64 < end; ++w) {
+        if ((w + AHEAD + 1) * 64 <= end && bits[w + AHEAD] != 0) {
+            for (size_t line = 0; line < 64 * size; line += 64) {
+                __builtin_prefetch(row + (size_t)((w + AHEAD) * 64 - from) * size + line);
+            }
+        }
+        for (uint64_t word = word_within(bits, w, from, end); word != 0; word &= word - 1) {
+            int64_t at = w * 64 + __builtin_ctzll(word);
+
+            memcpy(values, row + (size_t)(at - from) * size, size);
+            values += size;
+            if (sorted != NULL) {
+                xm_sorted_put(sorted, at);
+            }
+        }
+    }
+    return values;
+}
+
+/* Constants for the common sizes make loads and stores of the copies. */
+static char *gather_any(const uint64_t *bits, int64_t from, int64_t run, const char *row,
+                        size_t size, xm_sorted_t *sorted, char *values)
+{
+    switch (size) {
+    case 1:
+        return gather_row(bits, from, run, row, 1, sorted, values);
+    case 2:
+        return gather_row(bits, from, run, row, 2, sorted, values);
+    case 4:
+        return gather_row(bits, from, run, row, 4, sorted, values);
+    default:
+        return gather_row(bits, from, run, row, size, sorted, values);
+    }
+}
+
+/* The values of a range, and positions where they are sorted, row by row of the box. */
+static void gather(const xm_view_t *view, const char *tile, int64_t first, int64_t count,
+                   const uint64_t *bits, xm_sorted_t *sorted, char *values)
+{
+    xm_cursor_t cursor;
+
+    xm_cursor_set(&cursor, view, first);
+    for (int64_t done = 0, run; done < count; done += run) {
+        run = xm_cursor_run(&cursor) < count - done ? xm_cursor_run(&cursor) : count - done;
+        values = gather_any(bits, done, run, tile + cursor.offset, (size_t)view->element_size,
+                            sorted, values);
+        xm_cursor_advance(&cursor, run);
+    }
 }
 
 /* Bytes between the header and the values. */
@@ -173,7 +268,6 @@ size_t xm_encoding_write(const xm_view_t *view, const void *tile, const uint64_t
     header_t header = {.kind = EVERYTHING, .changed = (uint32_t)count, .runs = 1};
     char *at = (char *)bytes + sizeof(header);
     size_t length;
-    xm_positions_t positions;
 
     if (changed != NULL) {
         collect(view, changed, first, count, scratch);
@@ -185,14 +279,17 @@ size_t xm_encoding_write(const xm_view_t *view, const void *tile, const uint64_t
     length = positions_bytes(&header, count);
     if (header.kind == EVERYTHING) {
         xm_view_pack(view, tile, first, count, at);
+    } else if (header.kind == XM_POSITIONS_SORTED) {
+        xm_sorted_t sorted;
+
+        xm_sorted_open(&sorted, at, header.changed, count);
+        xm_sorted_start(&sorted);
+        gather(view, tile, first, count, scratch, &sorted, at + length);
+        xm_sorted_finish(&sorted);
     } else if (header.kind != NOTHING) {
-        memset(at, 0, length + XM_POSITIONS_SLACK);
         xm_positions_write((xm_positions_kind_t)header.kind, scratch, count, header.changed,
                            header.runs, at);
-        xm_positions_open(&positions, XM_POSITIONS_BITS, scratch, count, header.changed,
-                          header.runs);
-        (void)move_values(view, (char *)(uintptr_t)tile, first, count, &positions, at + length,
-                          header.changed, true);
+        gather(view, tile, first, count, scratch, NULL, at + length);
     }
     memcpy(bytes, &header, sizeof(header));
     return sizeof(header) + length + header.changed * (size_t)view->element_size;
@@ -241,9 +338,8 @@ bool xm_encoding_apply(const xm_view_t *view, void *tile, int64_t first, int64_t
     }
     xm_positions_open(&positions, (xm_positions_kind_t)header.kind, at, count, header.changed,
                       header.runs);
-    return move_values(view, tile, first, count, &positions,
-                       (char *)(uintptr_t)at + positions_bytes(&header, count), header.changed,
-                       false);
+    return scatter(view, tile, first, count, &positions, at + positions_bytes(&header, count),
+                   header.changed);
 }
 
 /* The runs of an encoding, whatever its kind. */
@@ -326,6 +422,21 @@ static bool walk_ranges(const xm_encoded_range_t *range, int64_t first, int64_t 
     return true;
 }
 
+/* Sorted positions without values. */
+static void write_sorted(const uint64_t *bits, int64_t count, int64_t changed, void *bytes)
+{
+    xm_sorted_t sorted;
+
+    xm_sorted_open(&sorted, bytes, changed, count);
+    xm_sorted_start(&sorted);
+    for (int64_t w = 0; w < (count + 63) / 64; ++w) {
+        for (uint64_t word = bits[w]; word != 0; word &= word - 1) {
+            xm_sorted_put(&sorted, w * 64 + __builtin_ctzll(word));
+        }
+    }
+    xm_sorted_finish(&sorted);
+}
+
 size_t xm_encoding_cut(const xm_encoded_range_t *ranges, int64_t first, int64_t count,
                        int64_t element_size, void *scratch, void *bytes)
 {
@@ -341,8 +452,9 @@ size_t xm_encoding_cut(const xm_encoded_range_t *ranges, int64_t first, int64_t 
     count_bits(scratch, count, &header);
     header.kind = choose(&header, count, header.changed == count ? 0 : SIZE_MAX);
     length = positions_bytes(&header, count);
-    if (header.kind < NOTHING) {
-        memset(at, 0, length + XM_POSITIONS_SLACK);
+    if (header.kind == XM_POSITIONS_SORTED) {
+        write_sorted(scratch, count, header.changed, at);
+    } else if (header.kind < NOTHING) {
         xm_positions_write((xm_positions_kind_t)header.kind, scratch, count, header.changed,
                            header.runs, at);
     }

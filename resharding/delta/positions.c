@@ -16,13 +16,6 @@ static inline uint64_t load(const unsigned char *bytes)
     return word;
 }
 
-static inline void set_bits(unsigned char *bytes, int64_t at, uint64_t bits)
-{
-    uint64_t word = load(bytes + at / 8) | bits << (at % 8);
-
-    memcpy(bytes + at / 8, &word, sizeof(word));
-}
-
 /* The bits that a number has in `low`. */
 static int low_bits(int64_t count, int64_t below)
 {
@@ -48,13 +41,19 @@ void xm_sorted_open(xm_sorted_t *sorted, void *bytes, int64_t count, int64_t bel
     sorted->end = sorted->high + bytes_of(count + (below >> sorted->bits) + 1);
 }
 
-void xm_sorted_put(xm_sorted_t *sorted, int64_t number)
+void xm_sorted_start(xm_sorted_t *sorted)
 {
-    uint64_t mask = (UINT64_C(1) << sorted->bits) - 1;
+    memset(sorted->high, 0, (size_t)(sorted->end - sorted->high));
+    sorted->at = 0;
+}
 
-    set_bits(sorted->low, sorted->count * sorted->bits, (uint64_t)number & mask);
-    set_bits(sorted->high, (number >> sorted->bits) + sorted->count, 1);
-    ++sorted->count;
+/* What is left in the registers; not a byte more, as something else follows each part. */
+void xm_sorted_finish(xm_sorted_t *sorted)
+{
+    size_t left = (size_t)(sorted->end - sorted->high) - (size_t)sorted->at / 8;
+
+    memcpy(sorted->low, &sorted->lows, bytes_of(sorted->fill));
+    memcpy(sorted->high + sorted->at / 8, &sorted->word, left < 8 ? left : 8);
 }
 
 int64_t xm_sorted_get(xm_sorted_t *sorted)
@@ -158,15 +157,13 @@ void xm_positions_write(xm_positions_kind_t kind, const uint64_t *bits, int64_t 
     }
     xm_positions_open(&from, XM_POSITIONS_BITS, bits, range, changed, runs);
     open_codes(&to, kind, bytes, range, changed, runs);
+    xm_sorted_start(&to.first);
+    xm_sorted_start(&to.sum);
     while (xm_positions_next(&from, &first, &length)) {
-        if (kind == XM_POSITIONS_RUNS) {
-            sum += length;
-            xm_sorted_put(&to.first, first);
-            xm_sorted_put(&to.sum, sum);
-            continue;
-        }
-        for (int64_t i = first; i < first + length; ++i) {
-            xm_sorted_put(&to.first, i);
-        }
+        sum += length;
+        xm_sorted_put(&to.first, first);
+        xm_sorted_put(&to.sum, sum);
     }
+    xm_sorted_finish(&to.first);
+    xm_sorted_finish(&to.sum);
 }

@@ -19,25 +19,53 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /** Readers and writers touch up to so many bytes behind a code; what they do there has no effect.
  */
 enum { XM_POSITIONS_SLACK = 8 };
 
-/** A code that is being written or read. Zeroed bytes are what a writer begins with. */
+/** A code that is being written or read. */
 typedef struct xm_sorted {
-    unsigned char *low, *high, *end; /* end: of the unary code, for readers */
+    unsigned char *low, *high, *end; /* end: of the unary code */
     int bits;                        /* of a number, in `low` */
     int64_t count;                   /* numbers so far */
-    uint64_t word;                   /* reader: bits of the unary code at hand … */
+    uint64_t word;                   /* bits of the unary code at hand … */
     int64_t at;                      /* … and where the first of them stands */
+    uint64_t lows;                   /* writer: what is not in `low` yet … */
+    int fill;                        /* … and how many bits that is */
 } xm_sorted_t;
 
 /** Bytes of @p count ascending numbers below @p below. */
 size_t xm_sorted_bytes(int64_t count, int64_t below);
 /** Either end: the code lies at @p bytes. */
 void xm_sorted_open(xm_sorted_t *sorted, void *bytes, int64_t count, int64_t below);
-void xm_sorted_put(xm_sorted_t *sorted, int64_t number);
+
+/** Writers: all numbers in order, between a start and an end. Both parts of the code grow in
+ * registers, as a word that is read right after it was stored elsewhere waits for the store. */
+void xm_sorted_start(xm_sorted_t *sorted);
+static inline void xm_sorted_put(xm_sorted_t *sorted, int64_t number)
+{
+    const uint64_t low = (uint64_t)number & ((UINT64_C(1) << sorted->bits) - 1);
+    const int64_t place = (number >> sorted->bits) + sorted->count++;
+
+    sorted->lows |= low << sorted->fill;
+    sorted->fill += sorted->bits;
+    if (sorted->fill >= 64) {
+        memcpy(sorted->low, &sorted->lows, 8);
+        sorted->low += 8;
+        sorted->fill -= 64;
+        sorted->lows = sorted->fill > 0 ? low >> (sorted->bits - sorted->fill) : 0;
+    }
+    if (place >= sorted->at + 64) {
+        memcpy(sorted->high + sorted->at / 8, &sorted->word, 8);
+        sorted->word = 0;
+        sorted->at = place / 64 * 64;
+    }
+    sorted->word |= UINT64_C(1) << (place % 64);
+}
+void xm_sorted_finish(xm_sorted_t *sorted);
+
 /** The next number; -1 when the code has no more. */
 int64_t xm_sorted_get(xm_sorted_t *sorted);
 
@@ -68,6 +96,7 @@ void xm_positions_open(xm_positions_t *positions, xm_positions_kind_t kind, cons
  *  positions give runs all the same; only those that lie in the range may be used. */
 bool xm_positions_next(xm_positions_t *positions, int64_t *first, int64_t *length);
 
-/** Writes the positions that @p bits has into bytes that are zero. */
+/** Writes the positions that @p bits has, as bits or runs; sorted ones are written with their
+ * values, by who has those. */
 void xm_positions_write(xm_positions_kind_t kind, const uint64_t *bits, int64_t range,
                         int64_t changed, int64_t runs, void *bytes);
