@@ -254,6 +254,21 @@ static const char *first_given(const xm_cli_t *cli, const char *const *names, si
     return NULL;
 }
 
+/* A sweep alone is moved from half of the ranks to the other half, as those who come from
+ * nccl-tests expect of a first line. */
+static void halve_ranks(rb_options_t *o)
+{
+    static const char *const said[] = {"src-mesh",  "dst-mesh", "src-ranks",
+                                       "dst-ranks", "src-spec", "dst-spec"};
+
+    if (xm_sweep_given(&o->sweep) && o->ranks > 1 && o->ranks % 2 == 0 &&
+        first_given(o->cli, said, sizeof(said) / sizeof(said[0])) == NULL) {
+        (void)snprintf(o->half, sizeof(o->half), "%d", o->ranks / 2);
+        o->src_mesh = o->dst_mesh = o->half;
+        o->src_spec = o->dst_spec = "S0";
+    }
+}
+
 /* Checks where cases come from: the suites, a description, a model, or a parallel plan,
  * and from one of them only. */
 static xm_status_t check_origin(const rb_options_t *o)
@@ -283,7 +298,7 @@ static xm_status_t check_origin(const rb_options_t *o)
     for (size_t i = 0; origin[1] != NULL && i < sizeof(needed) / sizeof(needed[0]); ++i) {
         bool from_sweep = xm_sweep_given(&o->sweep) && strcmp(needed[i], "shape") == 0;
 
-        if (!from_sweep && !xm_cli_given(o->cli, needed[i])) {
+        if (!from_sweep && o->half[0] == '\0' && !xm_cli_given(o->cli, needed[i])) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is given but --%s is not", origin[1],
                                 needed[i]);
         }
@@ -424,10 +439,11 @@ static xm_status_t check(rb_options_t *o, const raw_t *raw)
         status = parse_nics(raw, o);
     }
     if (status == XM_OK) {
-        status = check_origin(o);
+        status = check_hosts(o);
     }
     if (status == XM_OK) {
-        status = check_hosts(o);
+        halve_ranks(o);
+        status = check_origin(o);
     }
     if (status == XM_OK) {
         status = check_rates(o);

@@ -38,6 +38,7 @@ typedef struct rb_options {
     const char *src_mesh, *dst_mesh, *src_ranks, *dst_ranks, *src_spec, *dst_spec, *shape, *dtype;
     xm_partition_t partition;
     xm_sweep_t sweep;
+    char half[16]; /**< a sweep without meshes: half of the ranks, to the other half; else "" */
     const char *model_config, *system_config, *shard_table;
     const char *plan;
     int boundary;

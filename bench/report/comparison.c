@@ -173,8 +173,11 @@ void rb_comparison_print_prediction(FILE *file, const rb_comparison_t *compariso
         return;
     }
     outcome = &comparison->outcomes[worst];
-    (void)fprintf(file, "# Prediction error     : median %.1f %%, worst %+.1f %% (%s, %s, %s)",
-                  median * 100, outcome->sim_error * 100, outcome->name,
+    (void)fprintf(file, "# Prediction error     : ");
+    if (comparison->count > 1) {
+        (void)fprintf(file, "median %.1f %%, worst ", median * 100);
+    }
+    (void)fprintf(file, "%+.1f %% (%s, %s, %s)", outcome->sim_error * 100, outcome->name,
                   xm_strategy_name(outcome->strategy), xm_scheduler_name(outcome->scheduler));
     if (obstacle != NULL) {
         (void)fprintf(file, "; %zu not comparable: %s", obstacles, obstacle);

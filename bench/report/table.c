@@ -358,9 +358,11 @@ void rb_table_row(xm_table_t *table, const rb_result_t *result)
  * nothing. */
 void rb_totals_add(rb_totals_t *totals, const rb_result_t *result)
 {
-    double fraction = rb_result_bound_fraction(result);
+    double fraction = rb_result_bound_fraction(result), busbw = rb_result_busbw(result);
 
     ++totals->cases;
+    totals->with_busbw += !isnan(busbw);
+    totals->busbw_sum += isnan(busbw) ? 0 : busbw;
     totals->wrong += result->wrong;
     totals->resends += result->resends;
     totals->cpu_s += result->cpu_s;
@@ -394,6 +396,10 @@ void rb_table_summary(FILE *file, const rb_job_info_t *job, const rb_totals_t *t
     if (totals->cpu_s > 0) {
         (void)fprintf(file, "# CPU of all ranks     : %.6f s a run on average, %.3f s a GB\n",
                       totals->cpu_s / totals->cases, totals->cpu_s / totals->bytes * 1e9);
+    }
+    if (totals->with_busbw > 0) {
+        (void)fprintf(file, "# Avg bus bandwidth    : %.4g GB/s\n",
+                      totals->busbw_sum / totals->with_busbw * 1e-9);
     }
     if (totals->bounded > 0) {
         (void)fprintf(file, "# Avg %%bound            : %.1f\n",
