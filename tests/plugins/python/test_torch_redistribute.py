@@ -97,9 +97,13 @@ def shard_order(rank):
         ([_StridedShard(0, split_factor=2), Replicate()], 7),
     ):
         full = torch.arange(rows * 3.0).reshape(rows, 3)
-        before, expected = distribute_tensor(full, dst, [Shard(0)]), distribute_tensor(full, mesh, odd)
+        before, expected = distribute_tensor(full, dst, [Shard(0)]), full
         after = redistribute(before, mesh, odd)
-        assert torch.equal(after.to_local(), expected.to_local()), (rank, odd, rows)
+        if rank < 4:
+            for placement, index in zip(odd, mesh.get_coordinate()):  # distribute_tensor() cannot do all of these
+                if not isinstance(placement, Replicate):
+                    expected = placement._split_tensor(expected, 2, with_padding=False)[0][index]
+            assert torch.equal(after.to_local(), expected), (rank, odd, rows)
         assert torch.equal(redistribute(after, dst, [Shard(0)]).to_local(), before.to_local()), (rank, odd, rows)
     for bad, shape, text in (
         ([Partial(), Replicate()], (8, 3), "Partial"),

@@ -31,7 +31,7 @@ class WeightTransfer:
     name: DTensors, or tensors that are whole on each rank that has them, or shards that `about` describes as
     describe_tensor() does. Torch's rank 0 of the sending program is rank `first_rank` of the job. `dst` are this rank's
     tensors for them, under the names that `maps` (crossmesh.maps) make, or `receiving(model.load_weights)`. Names that
-    nobody wants stay where they are. All weights are one scheduling problem. Collective.
+    nobody wants stay where they are; `strict` refuses them. All weights are one scheduling problem. Collective.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class WeightTransfer:
         about: Mapping[str, dict[str, Any]] | None = None,
         first_rank: int = 0,
         maps: Sequence[Map | Piece] = (),
+        strict: bool = False,
         strategy: str = "auto",
         scheduler: str = "auto",
         profile: str | None = None,
@@ -58,7 +59,7 @@ class WeightTransfer:
                 own = _own_boxes(known, dst, maps, job.rank)
         except Exception as error:
             failure = error  # the others have to hear of it first
-        wanted = _gather(job, known, own, failure)
+        wanted = _gather(job, known, own, failure, strict)
         self.unwanted = sorted(known.keys() - {name for name, _ in wanted})
         have = {name: _mine(known[name], tensor, job.rank) for name, tensor in (src or {}).items()}
         self._batch = Batch(
@@ -177,7 +178,7 @@ Wanted = dict[tuple[str, int], dict[str, list[Holder]]]
 
 
 def _gather(
-    job: Job, known: Mapping[str, Described], own: Mapping[str, Sequence[Own]], failure: Exception | None
+    job: Job, known: Mapping[str, Described], own: Mapping[str, Sequence[Own]], failure: Exception | None, strict: bool
 ) -> Wanted:
     """What all ranks take: by weight and the number of a rank's box of it, by the dtype that it is stored in. Raises
     where one rank cannot, on all of them."""
@@ -202,7 +203,8 @@ def _gather(
     if not wanted:
         raise InputError("no rank wants any of the weights")
     left = {name: untouched(whole(known[name].shape or ()), boxes) for name, boxes in taken.items()}
-    refuse(f"{name}: no receiving rank takes {show(box)} of it" for name, box in left.items() if box is not None)
+    faults = [f"{name}: no receiving rank takes {show(box)} of it" for name, box in left.items() if box is not None]
+    refuse(faults + [f"{name} is wanted by no rank" for name in known if strict and name not in taken])
     return wanted
 
 

@@ -21,6 +21,7 @@ except ImportError as error:
 from ._apply import Applied, apply
 from ._job import default_job, shutdown
 from ._plan import Plan, plan
+from ._tracing import record
 from ._transfer import StateDictTransfer, redistribute, reshard_state_dict
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "apply",
     "default_job",
     "plan",
+    "record",
     "redistribute",
     "reshard_state_dict",
     "shutdown",

@@ -185,8 +185,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _fill(self, target: torch.Tensor) -> None:
         base = self._aims[_storage(target)]
-        for box, at, _ in _boxes(base.name, target, (target, base.tensor)):
-            del box
+        for _, at, _ in _boxes(base.name, target, (target, base.tensor)) if target.numel() else ():
             base.pieces.append(Piece("", (), (-1,) * len(at), base.name, at))
 
     def _copy(self, target: torch.Tensor, view: torch.Tensor) -> None:
@@ -206,7 +205,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         room = self._room(target)
         for box, at, axes in _boxes(name, view, (base.tensor, room.tensor), target):
             outer = Piece("", box, axes, room.name, at, cast)
-            room.pieces.extend(piece for inner in base.pieces if (piece := outer.after(inner)) is not None)
+            made = [outer.after(inner) for inner in base.pieces]
+            room.pieces.extend(piece for piece in made if piece is not None)
 
 
 def _storage(tensor: torch.Tensor) -> int:
