@@ -250,7 +250,7 @@ typedef struct xm_rails_health {
     int64_t moved_at; /* when that was, or bytes went */
     int64_t asked_at; /* when a PING was sent, and nothing has passed since; 0: no such */
     int64_t alone_at; /* when the peer was first heard on another lane after that */
-    bool joined;      /* the lane can carry something: the transport says so */
+    bool joined;      /* the lane can carry chunks: the transport says so */
     bool broken;      /* the lane reported an error; acted upon by the next progress */
     uint64_t moved;   /* fragments that were put back when it was given up … */
     char reason[XM_RAILS_REASON_SIZE]; /* … and why it was, or what is broken */

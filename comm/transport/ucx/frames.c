@@ -89,10 +89,10 @@ static bool is_fetched(const xm_rails_packet_t *packet)
 /* UCX has let go of a packet. */
 static void let_go(xm_rails_packet_t *packet, bool sent)
 {
-    xm_ucx_lane_t *lane = &((xm_ucx_peer_t *)packet->rails->peer)->lanes[packet->lane];
+    bool *joined = &packet->rails->lanes[packet->lane].joined;
 
-    lane->held -= is_fetched(packet);
-    lane->made = lane->made || (sent && !packet->stale);
+    ((xm_ucx_peer_t *)packet->rails->peer)->lanes[packet->lane].held -= is_fetched(packet);
+    *joined = *joined || (sent && !packet->stale);
     xm_rails_sent(packet, sent);
 }
 
@@ -191,6 +191,8 @@ static bool join(xm_rails_peer_t *peer)
 
     if (!joined) {
         xm_rails_report(peer, "its connection failed (%s)", ucs_status_string(UCS_ERR_UNREACHABLE));
+    } else if (peer->rails->way == XM_RAILS_FETCH) {
+        xm_rails_failover_ping(peer->rails); /* what passes shows that a lane is joined */
     }
     return joined;
 }

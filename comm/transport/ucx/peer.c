@@ -44,9 +44,9 @@ ucs_status_t xm_ucx_connect_lane(xm_ucx_peer_t *peer, int lane)
     if (way->ep == NULL) {
         status = ucp_ep_create(xm_ucx_rail_of(peer, lane)->worker, &params, &way->ep);
         way->ep = status == UCS_OK ? way->ep : NULL;
-        way->made = false;
     }
-    if (peer->base.rails != NULL) {
+    /* To an RDMA device it is joined when something has passed. */
+    if (peer->base.rails != NULL && !xm_ucx_fetches(peer)) {
         peer->base.rails->lanes[lane].joined = way->ep != NULL;
     }
     return status;
@@ -99,7 +99,8 @@ static void drop(xm_ucx_peer_t *peer, int lane)
     xm_ucx_lane_t *way = &peer->lanes[lane];
     ucs_status_ptr_t request = NULL;
 
-    if (xm_ucx_watches(peer) && (way->made || !xm_ucx_fetches(peer))) {
+    if (xm_ucx_watches(peer) &&
+        (!xm_ucx_fetches(peer) || peer->base.rails->lanes[lane].joined)) {
         request = ucp_ep_close_nbx(way->ep, &param);
     } else {
         ++xm_ucx_rail_of(peer, lane)->stuck;

@@ -72,7 +72,7 @@ static const setting_t tcp_only_settings[] = {
  * (ucp_request.c, "got REQ message"): a rail that is lost must be able to wait for its cable for as
  * long as it takes. */
 static const setting_t rdma_settings[] = {
-    {"UCX_UD_TIMEOUT", "UD_TIMEOUT", "1000h", "all,ib,rc,rc_v,rc_verbs,rc_x,rc_mlx5,ud,ud_v,ud_verbs"},
+    {"UCX_UD_TIMEOUT", "UD_TIMEOUT", "1000000s", "all,ib,rc,rc_v,rc_verbs,rc_x,rc_mlx5,ud,ud_v,ud_verbs"},
 };
 
 /* A setting that UCX does not know is an error, not a warning: each is there to avoid a hang or

@@ -43,7 +43,6 @@ typedef struct xm_ucx_lane {
     ucp_ep_h ep;         /**< NULL until the first message, and again after a failure */
     void *closing;       /**< request of the endpoint's close */
     int held;            /**< requests that name memory of users, of frames */
-    bool made;           /**< something has left by the endpoint */
     xm_ucx_peer_t *peer;
 } xm_ucx_lane_t;
 

@@ -316,8 +316,13 @@ static multirail_peer_t *sit(int rank)
     self->base.base.ops = &ops;
     self->base.rail_timeout = INT64_C(1600000000);
     slot->peers[1 - rank].base.rails->way = fetching ? XM_RAILS_FETCH : XM_RAILS_COPY;
+    slot->peers[1 - rank].base.connected = !fetching;
     for (int lane = 0; lane < LANES; ++lane) {
-        slot->peers[1 - rank].lanes[lane].ep = (ucp_ep_h)(void *)&ways[rank][lane];
+        if (!fetching) {
+            slot->peers[1 - rank].lanes[lane].ep = (ucp_ep_h)(void *)&ways[rank][lane];
+        }
+        slot->peers[1 - rank].lanes[lane].address = &ways[rank][lane];
+        slot->peers[1 - rank].lanes[lane].peer = &slot->peers[1 - rank];
         self->rails[XM_UCX_RAIL_NIC + lane].worker = (ucp_worker_h)(void *)&ways[1 - rank][lane];
         ck_assert_xm_ok(xm_ucx_listen(self, XM_UCX_RAIL_NIC + lane));
     }
@@ -710,7 +715,9 @@ START_TEST(a_lane_comes_back)
             ways[rank][LANE].dead = false;
         }
         away[loss] = wait_for_lane(slots, LANE);
-        ck_assert(loss == 0 || away[loss] > away[loss - 1] * 5 / 4);
+        /* Where lanes fetch it is the rank that found the loss who asks, and each waits longer after
+         * its own. */
+        ck_assert(loss < 1 + fetching || away[loss] > away[loss - 1 - fetching] * 5 / 4);
     }
     for (int lane = 0; lane < LANES; ++lane) {
         before[lane] = carried(slots, lane);
