@@ -13,6 +13,7 @@ import argparse
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -118,6 +119,7 @@ def print_row(row):
 
 
 def run_cluster(options):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster ends, too
     options.rate, options.build = bytes_per_second(options.nic), os.path.abspath(options.build)
     peers, rows = [], []
     for peer in options.peers:
