@@ -37,6 +37,22 @@ def trace(
     weight's name.
     """
     recorder = _Recorder()
+    _call(load_weights, weights, recorder)
+    return recorder.pieces
+
+
+def play(
+    load_weights: LoadWeights,
+    weights: Mapping[str, tuple[Sequence[int], torch.dtype]],
+    held: Mapping[str, Sequence[Piece]],
+) -> None:
+    """Calls a loader that was traced once more, and makes its copies out of these pieces."""
+    _call(load_weights, weights, _Player(held))
+
+
+def _call(
+    load_weights: LoadWeights, weights: Mapping[str, tuple[Sequence[int], torch.dtype]], recorder: _Recorder
+) -> None:
     with torch.no_grad():
         try:
             with recorder:
@@ -48,7 +64,6 @@ def trace(
                 f"{recorder.current}: the model's load_weights() failed on a weight without values "
                 f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason'})"
             ) from error
-    return recorder.pieces
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[misc]
@@ -105,6 +120,17 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
             raise InputError(f"{name}: the model stores {tuple(view.shape)} elements in {tuple(target.shape)}")
         if view.numel() > 0:
             self.pieces.setdefault(name, []).append(_piece(name, whole, target.detach(), view))
+
+
+class _Player(_Recorder):
+    def __init__(self, held: Mapping[str, Sequence[Piece]]) -> None:
+        super().__init__()
+        self._held = {(name, piece.box): piece.tensor for name, pieces in held.items() for piece in pieces}
+
+    def _keep(self, name: str, whole: torch.Tensor, target: torch.Tensor, view: torch.Tensor) -> None:
+        if view.numel() > 0 and target.device.type != "meta":
+            box, tensor = _piece(name, whole, target, view)
+            tensor.copy_(self._held[name, box])
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -110,14 +110,15 @@ class WeightTransfer:
 def receiving(load_weights: Callable[[Any], Any]) -> Tracer:
     """A `dst` for a model with that `load_weights()`."""
 
-    def pieces(known: Mapping[str, Described]) -> dict[str, list[Piece]]:
-        weights = {}
-        for name, about in known.items():
-            assert about.shape is not None and about.dtype is not None
-            weights[name] = about.shape, dtype_of(about.dtype)
-        return trace(load_weights, weights)
+    return lambda known: trace(load_weights, shapes_of(known))
 
-    return pieces
+
+def shapes_of(known: Mapping[str, Described]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    shapes = {}
+    for name, about in known.items():
+        assert about.shape is not None and about.dtype is not None
+        shapes[name] = about.shape, dtype_of(about.dtype)
+    return shapes
 
 
 def _own_piece(name: str, tensor: torch.Tensor) -> list[Piece]:
