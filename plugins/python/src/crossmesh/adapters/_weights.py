@@ -31,8 +31,8 @@ class WeightTransfer:
     Unlike a StateDictTransfer it joins programs that have torch ranks of their own. `src` are this rank's weights by
     name: DTensors, or tensors that are whole on each rank that has them, or shards that `about` describes as
     describe_tensor() does. Torch's rank 0 of the sending program is rank `first_rank` of the job. `dst` are this rank's
-    tensors for them, or `receiving(model.load_weights)`. Names that nobody wants stay where they are. All weights are
-    one scheduling problem. Collective.
+    tensors for them, or `receiving(model.load_weights)`. Names that nobody wants stay where they are; `strict` refuses
+    them. All weights are one scheduling problem. Collective.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class WeightTransfer:
         *,
         about: Mapping[str, dict[str, Any]] | None = None,
         first_rank: int = 0,
+        strict: bool = False,
         strategy: str = "auto",
         scheduler: str = "auto",
         profile: str | None = None,
@@ -58,7 +59,7 @@ class WeightTransfer:
                 pieces = {name: _own_piece(name, tensor) for name, tensor in dst.items()}
         except Exception as error:
             failure = error  # the others have to hear of it first
-        wanted = _gather(job, known, pieces, failure)
+        wanted = _gather(job, known, pieces, failure, strict)
         sources, targets, senders = {}, {}, {}
         for key, grid in wanted.items():
             senders[key] = known[grid.weight]
@@ -153,9 +154,14 @@ class _Grid(Described):
 
 
 def _gather(
-    job: Job, known: Mapping[str, Described], pieces: Mapping[str, Sequence[Piece]], failure: Exception | None
+    job: Job,
+    known: Mapping[str, Described],
+    pieces: Mapping[str, Sequence[Piece]],
+    failure: Exception | None,
+    strict: bool,
 ) -> dict[str, _Grid]:
-    """Tells all ranks what each of them takes. Raises where one cannot, or where it does not fit, on all of them."""
+    """Tells all ranks what each of them takes. Raises where one cannot, or where it does not fit, on all of them: all
+    that does not fit at once."""
     mine: Any = [[name, dtype_name(piece.tensor.dtype), piece.box] for name, own in pieces.items() for piece in own]
     if failure is not None:
         mine = str(failure) or type(failure).__name__
@@ -163,6 +169,7 @@ def _gather(
     if failure is not None:
         raise failure
     holders: dict[tuple[str, int], dict[Box, list[int]]] = {}
+    faults: dict[str, str] = {}
     for rank, answer in enumerate(answers):
         if isinstance(answer, str):
             raise InputError(f"rank {rank}: {answer}")
@@ -170,10 +177,11 @@ def _gather(
         for name, dtype, listed in answer:
             about = known.get(name)
             if about is None:
-                raise InputError(f"{name} is wanted by rank {rank} but no rank has it")
+                faults.setdefault(name, f"{name} is wanted by rank {rank} but no rank has it")
+                continue
             if about.dtype != dtype:
-                raise InputError(f"{name} is {about.dtype} where it comes from and {dtype} on rank {rank}; tensors are "
-                                 "moved, not converted")  # fmt: skip
+                faults.setdefault(name, f"{name} is {about.dtype} where it comes from and {dtype} on rank {rank}; "
+                                        "tensors are moved, not converted")  # fmt: skip
             box: Box = tuple((low, high) for low, high in listed)
             turn = turns.setdefault(name, 0)
             turns[name] += 1
@@ -182,7 +190,14 @@ def _gather(
     wanted = {}
     for (name, turn), boxes in sorted(holders.items()):
         key = name if turn == 0 else f"{name} ({turn + 1})"
-        wanted[key] = _lay_out(key, known[name], turn, boxes)
+        try:
+            wanted[key] = _lay_out(key, known[name], turn, boxes)
+        except InputError as error:
+            faults.setdefault(name, str(error))
+    for name in sorted(known.keys() - {name for name, _ in holders} if strict else ()):
+        faults.setdefault(name, f"{name} is wanted by no rank")
+    if faults:
+        raise InputError("; ".join(faults.values()))
     if not wanted:
         raise InputError("no rank wants any of the weights")
     return wanted

@@ -21,12 +21,14 @@ except ImportError as error:
 from ._apply import Applied, apply
 from ._job import default_job, shutdown
 from ._plan import Plan, plan
+from ._sync import WeightSync
 from ._transfer import StateDictTransfer, redistribute, reshard_state_dict
 
 __all__ = [
     "Applied",
     "Plan",
     "StateDictTransfer",
+    "WeightSync",
     "apply",
     "default_job",
     "plan",
