@@ -20,6 +20,7 @@ from .buffers import Buffer
 from .errors import *  # noqa: F403
 from .job import Job
 from .layouts import Layout, Mesh
+from .meeting import Meeting, rendezvous
 from .network import Network
 from .plan import Hop, Plan, TensorSpec
 from .reshard import Request, Reshard
@@ -32,6 +33,7 @@ __all__ = [
     "Hop",
     "Job",
     "Layout",
+    "Meeting",
     "Mesh",
     "Network",
     "OutOfBand",
@@ -41,4 +43,5 @@ __all__ = [
     "TensorSpec",
     "errors",
     "library_path",
+    "rendezvous",
 ]

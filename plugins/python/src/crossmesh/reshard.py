@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from . import _native
+from . import _abi, _native
 from ._native import IN_PROGRESS, lib, raw
 from .buffers import Buffer
 from .errors import AbortedError, CrossmeshError, InputError, from_status
@@ -155,6 +155,10 @@ class Reshard:
                 entry.src, entry.src_bytes = source.address or None, source.nbytes
             if target is not None:
                 entry.dst, entry.dst_bytes = target.address or None, target.nbytes
+        told = _abi.RESHARD_PARAMS_TENSOR_DONE()
+        if job._tensor_done is not None:
+            names, tell = [tensor.name for tensor in plan.tensors], job._tensor_done
+            told = _abi.RESHARD_PARAMS_TENSOR_DONE(lambda _, tensor: tell(names[tensor]))
         with job._slot():
             self._handle = job._make_reshard(
                 plan=plan._handle,
@@ -166,10 +170,11 @@ class Reshard:
                 turn_ahead=turn_ahead,
                 device_peers=device_peers,
                 verify=_VERIFY[verify],
+                tensor_done=told,
             )
             self._buffers = sources, targets
             self._request: Request | None = None
-            self._finalizer = weakref.finalize(self, _orphan, job, self._handle, (plan, self._buffers))
+            self._finalizer = weakref.finalize(self, _orphan, job, self._handle, (plan, self._buffers, told))
             self._finalizer.atexit = False
             job._reshards.add(self)
 
