@@ -23,12 +23,14 @@ from .layouts import Layout, Mesh
 from .network import Network
 from .plan import Hop, Plan, TensorSpec
 from .reshard import Request, Reshard
+from .update import Commit, Update
 
 __version__ = "0.2.0"
 
 __all__ = [
     *errors.__all__,
     "Buffer",
+    "Commit",
     "Hop",
     "Job",
     "Layout",
@@ -39,6 +41,7 @@ __all__ = [
     "Request",
     "Reshard",
     "TensorSpec",
+    "Update",
     "errors",
     "library_path",
 ]
