@@ -18,7 +18,7 @@
 typedef struct {
     const char *scale, *partition, *nic_gbps, *uneven, *strategies, *schedulers;
     bool validate, no_validate;
-    int transport, protocol, memory;
+    int transport, protocol, memory, pattern;
 } raw_t;
 
 enum { MAX_RANKS = 65536, MAX_ITERATIONS = 1000000 };
@@ -125,6 +125,12 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"no-validate", 0, XM_CLI_FLAG, &raw->no_validate, NULL, 0, 0, "Check nothing."},
         {"verify", 0, XM_CLI_FLAG, &o->verify, NULL, 0, 0,
          "After every run compare checksums of all slices between holders and receivers."},
+        {"density", 0, XM_CLI_DOUBLE, &o->density, "PERCENT", 1e-4, 100,
+         "Change so many of the elements between runs, and move only those (crossmesh/update.h); "
+         "the same is timed with everything moved, too."},
+        {"pattern", 0, XM_CLI_CHOICE, &raw->pattern, "uniform|rows|blocks", 0, 0,
+         "Which elements change: any, whole rows of the last dimension, or blocks of 128 by 128 "
+         "(default uniform)."},
         {"memory-limit", 0, XM_CLI_BYTES, &o->memory_limit, "BYTES", 0, 0,
          "Most memory of a rank for packing, e.g. 4MiB (default: 8 MiB a peer and direction)."},
         {"dry-run", 0, XM_CLI_FLAG, &o->dry_run, NULL, 0, 0,
@@ -419,6 +425,27 @@ static xm_status_t check_runs(const rb_options_t *o, const raw_t *raw)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--verify compares what was moved, and --dry-run moves nothing");
     }
+    if (xm_cli_given(o->cli, "pattern") && o->density <= 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--pattern is given but --density is not");
+    }
+    if (o->density > 0 && (o->dry_run || raw->transport == RB_TRANSPORT_SIM)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--density needs real ranks: what changes is found in their tiles");
+    }
+    if (o->density > 0 && o->warmup == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--density needs --warmup 1 or more: the first update moves "
+                            "everything");
+    }
+    if (o->density > 0 && raw->memory == XM_MEMORY_CUDA) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--density and --memory cuda: updates are found in host memory");
+    }
+    if (o->density > 0 && (o->trace_path != NULL || o->plot_path != NULL)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--density has no transfers to draw: an update's sizes are not the "
+                            "plan's; leave --trace and --plot out");
+    }
     if (o->dry_run && o->trace_path != NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--trace shows measured transfers, and --dry-run measures nothing");
@@ -469,6 +496,7 @@ static xm_status_t check(rb_options_t *o, const raw_t *raw)
     o->validate = !raw->no_validate;
     o->transport = (rb_transport_t)raw->transport;
     o->memory = (xm_memory_kind_t)raw->memory;
+    o->pattern = (rb_changes_t)raw->pattern;
     if (o->memory == XM_MEMORY_CUDA && o->transport == RB_TRANSPORT_SIM) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--memory cuda needs real ranks, and --transport sim has none");

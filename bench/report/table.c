@@ -283,6 +283,14 @@ static void print_measured(xm_table_t *table, const rb_result_t *result)
     xm_table_number(table, 3, rate(xm_plan_net_bytes(plan), times.median));
     xm_table_number(table, 1, rb_result_bound_fraction(result) * 100);
     xm_table_number(table, 0, result->validated ? (double)result->wrong : NAN);
+    if (result->sent_share > 0 && !table->csv) {
+        (void)fprintf(
+            table->file,
+            "# %s: the update below sends %.3g %% of the bytes of everything, and is %.3g "
+            "times as fast as that, which takes %.1f us\n",
+            result->prepared->one->name, result->sent_share * 100,
+            result->everything_s / times.mean, result->everything_s * 1e6);
+    }
     if (rb_result_obstacle(result, obstacle) != NULL && !table->csv) {
         (void)fprintf(table->file, "# %s: not comparable: %s\n", result->prepared->one->name,
                       obstacle);

@@ -24,12 +24,14 @@ from .meeting import Meeting, rendezvous
 from .network import Network
 from .plan import Hop, Plan, TensorSpec
 from .reshard import Request, Reshard
+from .update import Commit, Update
 
 __version__ = "0.2.0"
 
 __all__ = [
     *errors.__all__,
     "Buffer",
+    "Commit",
     "Hop",
     "Job",
     "Layout",
@@ -41,6 +43,7 @@ __all__ = [
     "Request",
     "Reshard",
     "TensorSpec",
+    "Update",
     "errors",
     "library_path",
     "rendezvous",

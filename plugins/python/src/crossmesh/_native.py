@@ -31,6 +31,7 @@ from ._abi import ReshardParams as ReshardParams
 from ._abi import Spec as Spec
 from ._abi import Tensor as Tensor
 from ._abi import TensorBuffers as TensorBuffers
+from ._abi import UpdateInfo as UpdateInfo
 from ._abi import WorkerParams as WorkerParams
 from .errors import LibraryNotFoundError, from_status
 

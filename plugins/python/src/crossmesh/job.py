@@ -104,8 +104,8 @@ class Job:
     _owner_thread: int  # the thread that has the worker
     _requests: list[Request]  # that have not ended
     _posted: threading.Condition  # there are some
-    _orphans: list[tuple[int, Any]]  # reshards that nobody has any more, and what they use
-    _reshards: weakref.WeakSet[Reshard]
+    _orphans: list[tuple[Callable[[int], None], int, Any]]  # how to destroy what nobody has any more, and what it uses
+    _reshards: weakref.WeakSet[Any]  # and updates
     _slice: int
     _thread: threading.Thread | None
     _tensor_done: Callable[[str], None] | None = None  # told of each tensor of a plan that has ended on this rank
@@ -268,10 +268,10 @@ class Job:
                 self._slot_lock.release()
 
     def _destroy_orphans(self) -> None:
-        """Destroys reshards that nobody has any more; the collector may not, as it may come at any time."""
+        """Destroys what nobody has any more; the collector may not, as it may come at any time."""
         while self._orphans:
-            reshard, _kept = self._orphans.pop()
-            raw.xm_reshard_destroy(reshard)
+            destroy, handle, _kept = self._orphans.pop()
+            destroy(handle)
 
     def _now(self) -> int:
         now: int = raw.xm_worker_now(self._worker)
