@@ -64,7 +64,7 @@ json "$directory/j.json" "len(d['ranks']) == 16 and len({r['pid'] for r in d['ra
 json "$directory/j.json" "len({'sim_error', 'not_comparable'} & set(d['results'][0])) == 1"
 json "$directory/j.json" "sorted(set(d['results'][0]) - {'sim_error', 'not_comparable', 'waited_s', 'busbw_GBps'}) == sorted('case src dst shape dtype strategy scheduler \
 transport bytes net_bytes plan_s makespan_s bound_s time_s algbw_GBps netbw_GBps bound_fraction wrong \
-digest chosen_strategy chosen_scheduler gap tensors cpu_s'.split())"
+digest chosen_strategy chosen_scheduler gap tensors cpu_s setup_s'.split())"
 json "$directory/j.json" "sorted(d['results'][0]['time_s']) == ['all', 'max', 'mean', 'median', 'min', 'variance'] and \
 len(d['results'][0]['time_s']['all']) == 2"
 json "$directory/j.json" "d['results'][0]['wrong'] == 0 and d['results'][0]['shape'] == [8, 1024, 512]"
