@@ -70,9 +70,9 @@ def serving(rank, copies_by_mesh):
 
 def transfer(rank):
     torch_case.join()
-    for copies_by_mesh in (False, True):
+    for copies_by_mesh, update in ((False, None), (True, None), (True, "auto")):
         src, dst = training(0, rank), serving(rank, copies_by_mesh)
-        with StateDictTransfer(src, dst) as weights:
+        with StateDictTransfer(src, dst, update=update) as weights:
             if rank == 0:
                 print(repr(weights.plan))
             assert len(weights.plan.tensors) == 4 * LAYERS + 2
@@ -92,7 +92,17 @@ def transfer(rank):
                         )
                 if rank >= 8:
                     assert dst["steps.0"] == dst["steps.1"] == step
-                weights.verify()
+                if update is None:
+                    weights.verify()
+            if update is not None:
+                weights.run()  # nothing is new
+                assert all(c.version == 4 and not c.everything and c.changed == 0 for c in weights.commits), weights.commits
+                if rank < 4:
+                    src["layers.0.norm"].to_local()[3] = 41
+                weights.run()
+                assert sum(c.changed for c in weights.commits) == (rank < 4)
+                if rank >= 8:
+                    assert dst["layers.0.norm"].to_local()[3] == 41
     torch_case.leave()
 
 

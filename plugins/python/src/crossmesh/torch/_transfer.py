@@ -17,6 +17,7 @@ from ..job import Job
 from ..maps import Map, Piece, pieces, refuse
 from ..plan import Plan, TensorSpec
 from ..reshard import Reshard
+from ..update import Commit, Update
 from ._describe import Described, describe_place, describe_tensor, dtype_name, dtype_of, exchange
 from ._job import default_job
 from ._parts import Item, Part, items, part_of
@@ -114,7 +115,11 @@ class _Round:
                 lent.set_(memory[view.device][at : at + size].view(lent.dtype).view(view.shape))
         return filled
 
-    def make(self, job: Job, options: dict[str, Any], verify: str | None) -> None:
+    def make(self, job: Job, options: dict[str, Any], verify: str | None, update: str | None) -> None:
+        if update not in (None, "auto"):
+            error = InputError(f"update={update!r} is neither auto nor None")
+            job._refuse(error)
+            raise error
         try:
             specs = [TensorSpec(part.src, part.dst, 8 * part.item.wire.itemsize, part.name) for part in self.parts]
             self.plan = Plan(specs, **options)
@@ -123,22 +128,35 @@ class _Round:
             raise
         dtypes = ",".join(dtype_name(part.item.wire) for part in self.parts)
         buffers = ([None if view is None else _lend(view) for view in side] for side in (self.src, self.dst))
-        self.reshard = Reshard(job, self.plan, *buffers, dtype=dtypes, verify=verify)
+        kind: Any = Reshard if update is None else Update
+        self.reshard: Reshard | Update = kind(job, self.plan, *buffers, dtype=dtypes, verify=verify)
 
     def pack(self) -> None:
         for lent, view in self.copies:
             lent.copy_(view)
 
-    def run(self, timeout: float | None) -> None:
+    def run(self, timeout: float | None) -> Commit | None:
         self.pack()
-        self.reshard.run(timeout=timeout, stream=_stream([view for view in (*self.src, *self.dst) if view is not None]))
+        commit = None
+        if isinstance(self.reshard, Update):
+            self.unpack()  # what does not change has to be there
+            commit = self.reshard.commit(timeout=timeout)
+        else:
+            views = [view for view in (*self.src, *self.dst) if view is not None]
+            self.reshard.run(timeout=timeout, stream=_stream(views))
         for lent, view in self.fills:
             view.copy_(lent)
+        return commit
 
-    def verify(self) -> None:
-        self.pack()
+    def unpack(self) -> None:
         for lent, view in self.fills:
             lent.copy_(view)
+
+    def verify(self) -> None:
+        if isinstance(self.reshard, Update):
+            raise InputError("updates prove themselves in commits: verify='run'")
+        self.pack()
+        self.unpack()
         self.reshard.verify()
 
 
@@ -167,7 +185,9 @@ class Batch:
         scheduler: str,
         profile: str | None,
         verify: str | None = None,
+        update: str | None = None,
     ) -> None:
+        self.commits: list[Commit] = []
         parts, answers = self._agree(job, items)
         self._rounds = [_Round(own, job.rank) for own in _in_rounds(parts, answers)]
         most: dict[torch.device, int] = {}
@@ -179,7 +199,7 @@ class Batch:
             turn.place(memory)
         options = {"network": job.network(profile), "strategy": strategy, "scheduler": scheduler}
         for turn in self._rounds:
-            turn.make(job, options, verify)
+            turn.make(job, options, verify, update)
 
     def _agree(self, job: Job, items: Iterable[Item]) -> tuple[list[Part], list[bytes]]:
         """All parts, and of each rank which of them it has to stage. What is wrong on one rank all of them are told."""
@@ -215,8 +235,8 @@ class Batch:
 
     def run(self, timeout: float | None = None) -> None:
         with torch.no_grad():
-            for turn in self._rounds:
-                turn.run(timeout)
+            commits = [turn.run(timeout) for turn in self._rounds]
+        self.commits = [commit for commit in commits if commit is not None]
 
     def verify(self) -> None:
         with torch.no_grad():
@@ -340,7 +360,8 @@ class StateDictTransfer:
     one that only serves no `src`, and a pipeline stage has the tensors of its layers. Entries are DTensors, or plain
     tensors that are whole on every rank that has them. All tensors are one scheduling problem. Names of `dst` must be
     in `src`, and with `strict` the other way round; shapes and dtypes must be equal, after `maps` (crossmesh.maps), the
-    same on all ranks. `verify` is a Reshard's.
+    same on all ranks. `verify` is a Reshard's. With update="auto" a run brings what has changed since the last one, each
+    chunk as that or whole, whichever takes fewer bytes (crossmesh.Update; host memory only).
     """
 
     def __init__(
@@ -355,6 +376,7 @@ class StateDictTransfer:
         scheduler: str = "auto",
         profile: str | None = None,
         verify: str | None = None,
+        update: str | None = None,
     ) -> None:
         self._job = job = job or default_job()
         self._partial = {n: t for n, t in sorted((src or {}).items()) if _is_partial(t)}
@@ -382,11 +404,17 @@ class StateDictTransfer:
                 scheduler=scheduler,
                 profile=profile,
                 verify=verify,
+                update=update,
             )
 
     @property
     def plan(self) -> Plan:
         return self._batch.plan
+
+    @property
+    def commits(self) -> list[Commit]:
+        """With update="auto", what the last run came to on this rank, in each of its rounds."""
+        return self._batch.commits
 
     def run(self, timeout: float | None = None) -> None:
         """Copies what the sources hold now. Collective."""
