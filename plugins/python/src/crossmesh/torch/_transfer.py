@@ -374,10 +374,11 @@ class StateDictTransfer:
                 fault = str(error)
             known, wanted = exchange(job, sides, fault)
             given = match(known, wanted, maps, strict)
-            own = tuple({name: _local(tensor) for name, tensor in side.items()} for side in (sources, targets))
+            own = {name: _local(tensor) for name, tensor in sources.items()}
+            there = {name: _local(tensor) for name, tensor in targets.items()}
             self._batch = Batch(
                 job,
-                items(given, known, wanted, job.rank, own),
+                items(given, known, wanted, job.rank, (own, there)),
                 strategy=strategy,
                 scheduler=scheduler,
                 profile=profile,
@@ -432,8 +433,8 @@ def match(
     faults: list[str] = []
     given: list[Piece] = []
     try:
-        shapes = ({name: about.shape or () for name, about in side.items()} for side in (known, wanted))
-        given = pieces(maps, *shapes, strict)
+        sources, targets = ({name: about.shape or () for name, about in side.items()} for side in (known, wanted))
+        given = pieces(maps, sources, targets, strict)
     except InputError as error:
         faults.append(str(error))
     straight = [Piece(n, (), (), n, ()) for n in known.keys() & wanted.keys()] if faults and not maps else given
