@@ -31,7 +31,8 @@ SMALL = {"vocab_size": 250, "hidden_size": 64, "intermediate_size": 96, "num_hid
          "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128}  # fmt: skip
 LATENT = {"moe_intermediate_size": 32, "n_routed_experts": 8, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2,
           "q_lora_rank": 24, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 16,
-          "first_k_dense_replace": 1, "n_shared_experts": 1, "num_key_value_heads": 4}  # fmt: skip
+          "first_k_dense_replace": 1, "n_shared_experts": 1, "num_key_value_heads": 4,
+          "topk_method": "noaux_tc", "scoring_func": "sigmoid"}  # fmt: skip
 FAMILIES = {
     "Llama": {"tie_word_embeddings": True},
     "Qwen2": {},
