@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "cli_support/json.h"
 #include "cli_support/options.h"
 #include "cli_support/progress.h"
 #include "cli_support/sweep.h"

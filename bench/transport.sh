@@ -8,10 +8,13 @@
 # ucx_perftest sends one buffer again and again, and receives into one, which therefore never leave the caches. So do we
 # where the two are compared. A row without a goal says what is left when each message in flight has its own buffer.
 #
+# The leg "failover" takes two NICs a host, which stand in for each other, and compares with the transport-bench of BASE
+# (the same build) under XM_FAILOVER=off: with a build from before rails, that is what standing in costs.
+#
 # transport.sh [BUILD_DIRECTORY [ROUNDS]]: build/release and 5 rounds by default. Needs ucx_perftest (ucx-utils), and root
 # or user namespaces for the emulated hosts. NIC (1gbit), SIZE (1048576), SMALL (8), WINDOW (16), and LEGS ("shm tcp") may
 # be set; so may COUNT_shm (4000), COUNT_tcp (200), TRIPS_shm (100000) and TRIPS_tcp (10000), messages and round trips of
-# a round. XM_ and UCX_ variables apply.
+# a round (failover's are tcp's). XM_ and UCX_ variables apply.
 set -eu
 folder=$(dirname "$0")
 . "$folder/turns.sh"
@@ -23,8 +26,9 @@ small=${SMALL:-8}
 window=${WINDOW:-16}
 legs=${LEGS:-shm tcp}
 bench=$build/bench/transport-bench
+base=${BASE:-$build}/bench/transport-bench
 emulated_cluster=$build/bench/emulated-cluster
-needs transport.sh "$bench" "$emulated_cluster" ucx_perftest taskset
+needs transport.sh "$bench" "$base" "$emulated_cluster" ucx_perftest taskset
 find_cores
 work=$(mktemp -d)
 name=transport$$
@@ -45,7 +49,7 @@ at() {
     side=$1
     shift
     if [ "$side" -eq 0 ]; then core=$first_core; else core=$second_core; fi
-    if [ "$leg" = tcp ]; then
+    if [ "$leg" != shm ]; then
         exec "$emulated_cluster" exec --name "$name" "$side" taskset -c "$core" "$@"
     fi
     exec taskset -c "$core" "$@"
@@ -97,13 +101,29 @@ ours() {
     awk -v column="$column" '!/^#/ && NF >= 5 { print $column }' "$work/out.0" >>"$work/$file"
 }
 
+# rails on|off PROGRAM WHOSE: both figures, over two NICs.
+rails() {
+    export XM_FAILOVER="$1" XM_NICS=nic0=1000000000,nic1=1000000000
+    bench=$2 whose=$3
+    ours "${whose}_bw_$leg" 4 --size "$size" --iterations "$count"
+    ours "${whose}_lat_$leg" 3 --size "$small" --iterations "$trips" --warmup 1000
+}
+
 # MB/s of 10^6 bytes on both sides; microseconds, the median ones.
 measure_theirs() {
+    if [ "$leg" = failover ]; then
+        rails off "$base" their
+        return
+    fi
     theirs "their_bw_$leg" 7 1.048576 -t tag_bw -s "$size" -n "$count" -w 20 -O "$window"
     theirs "their_lat_$leg" 3 1 -t tag_lat -s "$small" -n "$trips" -w 1000
 }
 
 measure_ours() {
+    if [ "$leg" = failover ]; then
+        rails on "$build/bench/transport-bench" our
+        return
+    fi
     ours "our_bw_$leg" 4 --one-buffer --size "$size" --iterations "$count"
     ours "our_lat_$leg" 3 --size "$small" --iterations "$trips" --warmup 1000
     ours "our_own_$leg" 4 --size "$size" --iterations "$count"
@@ -112,13 +132,15 @@ measure_ours() {
 for leg in $legs; do
     case $leg in
     shm) address=127.0.0.1 count=${COUNT_shm:-4000} trips=${TRIPS_shm:-100000} ;;
-    tcp) address=10.77.0.1 count=${COUNT_tcp:-200} trips=${TRIPS_tcp:-10000} ;;
+    tcp | failover) address=10.77.0.1 count=${COUNT_tcp:-200} trips=${TRIPS_tcp:-10000} ;;
     *)
-        echo "transport.sh: LEGS: '$leg' is neither shm nor tcp" >&2
+        echo "transport.sh: LEGS: '$leg' is neither shm, tcp nor failover" >&2
         exit 2
         ;;
     esac
-    [ "$leg" = shm ] || "$emulated_cluster" up --name "$name" --hosts 2 --nic "$nic"
+    nics=1
+    [ "$leg" != failover ] || nics=2
+    [ "$leg" = shm ] || "$emulated_cluster" up --name "$name" --hosts 2 --nic "$nic" --nics-per-host "$nics"
     round=0
     while [ "$round" -lt "$rounds" ]; do
         if [ $((round % 2)) -eq 0 ]; then
@@ -130,11 +152,19 @@ for leg in $legs; do
         fi
         round=$((round + 1))
     done
+    [ "$leg" = shm ] || "$emulated_cluster" down --name "$name"
+    unset XM_FAILOVER XM_NICS
+    bench=$build/bench/transport-bench
 done
 
 echo "# $rounds rounds in turns, spinning on cores $first_core and $second_core; tcp: two emulated hosts, NICs of $nic"
 head_of_rows crossmesh ucx_perftest
 for leg in $legs; do
+    if [ "$leg" = failover ]; then
+        row "failover on and off, $size B" MB/s our_bw_failover their_bw_failover ">= 0.98"
+        row "failover on and off, $small B" us our_lat_failover their_lat_failover "<= 1.05"
+        continue
+    fi
     row "$leg, $size B, $window in flight" MB/s "our_bw_$leg" "their_bw_$leg" ">= 0.95"
     row "$leg, each in its own buffer" MB/s "our_own_$leg" "their_bw_$leg" "none"
     row "$leg, $small B, one way" us "our_lat_$leg" "their_lat_$leg" "<= 1.3"

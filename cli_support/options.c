@@ -261,28 +261,6 @@ static xm_status_t popt_failure(const xm_cli_t *cli, int code)
     }
 }
 
-/* Breaks the text between words, so that help texts need no breaks of their own. */
-static void print_wrapped(const char *text)
-{
-    size_t column = 0;
-
-    for (text += strspn(text, " "); *text != '\0'; text += strspn(text, " ")) {
-        size_t length = strcspn(text, " "), width = 0;
-
-        for (size_t i = 0; i < length; ++i) {
-            width += ((unsigned char)text[i] & 0xc0) != 0x80;
-        }
-        if (column > 0 && column + 1 + width > HELP_WIDTH) {
-            (void)putchar('\n');
-            column = 0;
-        }
-        (void)printf("%s%.*s", column > 0 ? " " : "", (int)length, text);
-        column += (column > 0) + width;
-        text += length;
-    }
-    (void)putchar('\n');
-}
-
 /* popt prints the table; the summary stands below it. */
 static void print_help(const xm_cli_t *cli)
 {
@@ -295,7 +273,7 @@ static void print_help(const xm_cli_t *cli)
     poptPrintHelp(cli->context, stdout, 0);
     if (command->summary != NULL) {
         (void)putchar('\n');
-        print_wrapped(command->summary);
+        xm_text_print_wrapped(stdout, HELP_WIDTH, "", "", "%s", command->summary);
     }
     if (command->example != NULL) {
         (void)printf("\nExample:\n  %s\n", command->example);

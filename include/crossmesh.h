@@ -72,6 +72,7 @@
 #include <crossmesh/plan.h>
 #include <crossmesh/profile.h>
 #include <crossmesh/reshard.h>
+#include <crossmesh/update.h>
 #include <crossmesh/shared_memory.h>
 #include <crossmesh/status.h>
 #include <crossmesh/version.h>

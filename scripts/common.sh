@@ -44,23 +44,36 @@ install_packages() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing
 }
 
-# install_python_packages: the tests of plugins/python have an environment of their own, build/python. It
-# follows the list.
+# install_python_packages DIRECTORY LIST [OPTION...]: an environment of Python's, which follows a list of packages;
+# options are pip's.
 install_python_packages() {
-    if cmp -s packaging/python-packages.txt build/python/installed.txt; then
+    place=$1
+    list=$2
+    shift 2
+    if cmp -s "$list" "$place/installed.txt"; then
         return 0
     fi
-    say "installing Python packages into build/python"
-    [ -x build/python/bin/python3 ] || /usr/bin/python3 -m venv build/python || return 1
-    if build/python/bin/python3 -m pip install -q -r packaging/python-packages.txt; then
-        cp packaging/python-packages.txt build/python/installed.txt
+    say "installing Python packages into $place"
+    [ -x "$place/bin/python3" ] || /usr/bin/python3 -m venv "$place" || return 1
+    if "$place/bin/python3" -m pip install -q "$@" -r "$list"; then
+        cp "$list" "$place/installed.txt"
         return 0
     fi
     # One that cannot be had must not take the tests of the others with it.
-    grep -v '^#' packaging/python-packages.txt | while read -r package; do
-        build/python/bin/python3 -m pip install -q "$package" || echo "build/python: no $package" >&2
+    grep -v '^#' "$list" | while read -r package; do
+        "$place/bin/python3" -m pip install -q "$@" "$package" || echo "$place: no $package" >&2
     done
     return 1
+}
+
+# install_peers: the runtimes whose doors ./test long tries. What the first of them need is in build/python, which they
+# see. vLLM has an environment of its own, of 4 GB, less the builds for CUDA that do not load beside a torch for CPUs.
+install_peers() {
+    install_python_packages build/peers-python packaging/python-packages-peers.txt --no-deps
+    where="import sysconfig; print(sysconfig.get_path('purelib'))"
+    build/python/bin/python3 -c "$where" >"$(build/peers-python/bin/python3 -c "$where")/build-python.pth"
+    install_python_packages build/vllm-python packaging/python-packages-vllm.txt &&
+        build/vllm-python/bin/python3 -m pip uninstall -q -y torchvision torchaudio torchcodec
 }
 
 # install_nccl: NCCL itself, whose loader then opens our plugin in tests. 300 MB, so only where WITH_NCCL=1 asks for it.

@@ -33,6 +33,7 @@ enum { MOST_COPIES = 256, MOST_RUNS = 1000, TIMEOUT_S = 120 };
 typedef struct {
     uint64_t bytes;
     int copies, runs;
+    bool own;
 } options_t;
 
 /* A process that copies, and the socket on which it is told to and says when it has. */
@@ -63,14 +64,19 @@ static void pin(int index)
 
 /* The life of a process: it copies each time it is told to. The first time brings the
  * pages in. */
-static int copy(const void *source, uint64_t bytes, int index, int socket)
+static int copy(const void *source, uint64_t bytes, bool own, int index, int socket)
 {
-    char *target = malloc(bytes), go;
+    char *target = malloc(bytes), *mine = own ? malloc(bytes) : NULL, go;
 
-    if (target == NULL) {
+    if (target == NULL || (own && mine == NULL)) {
+        free(mine);
+        free(target);
         return EXIT_FAILURE;
     }
     pin(index);
+    if (own) {
+        source = memcpy(mine, source, bytes);
+    }
     while (recv(socket, &go, 1, 0) == 1) {
         double end;
 
@@ -81,12 +87,13 @@ static int copy(const void *source, uint64_t bytes, int index, int socket)
             break;
         }
     }
+    free(mine);
     free(target);
     return EXIT_SUCCESS;
 }
 
 /* The wait for an answer is limited, so a copier that dies does not hang the parent. */
-static xm_status_t start(const void *source, uint64_t bytes, int index, copier_t *copier)
+static xm_status_t start(const void *source, const options_t *options, int index, copier_t *copier)
 {
     struct timeval timeout = {.tv_sec = TIMEOUT_S};
     int sockets[2];
@@ -99,7 +106,7 @@ static xm_status_t start(const void *source, uint64_t bytes, int index, copier_t
     if (copier->pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         (void)close(sockets[0]);
-        _exit(copy(source, bytes, index, sockets[1]));
+        _exit(copy(source, options->bytes, options->own, index, sockets[1]));
     }
     (void)close(sockets[1]);
     copier->socket = sockets[0];
@@ -133,14 +140,23 @@ static xm_status_t run_once(const copier_t *copiers, int count, double *seconds)
 
 static void print(const options_t *options, double *seconds)
 {
+    static const xm_table_column_t columns[] = {{"copies", "", 8, false},
+                                                {"min", "us", 11, false},
+                                                {"median", "us", 11, false},
+                                                {"max", "us", 11, false},
+                                                {"algbw", "GB/s", 9, false}};
+    xm_table_t table = {stdout, columns, 5, .wide = false};
     const double bytes = (double)options->bytes * options->copies;
     const double median = xm_array_median(seconds, options->runs);
 
     printf("# memory_copy: %d copies of %" PRIu64 " B at once, %d runs\n", options->copies,
            options->bytes, options->runs);
-    printf("#%7s %11s %11s %11s %9s\n", "copies", "min (us)", "median (us)", "max (us)", "GB/s");
-    printf("%8d %11.1f %11.1f %11.1f %9.3f\n", options->copies, seconds[0] * 1e6, median * 1e6,
-           seconds[options->runs - 1] * 1e6, bytes / median * 1e-9);
+    xm_table_head(&table);
+    xm_table_number(&table, 0, options->copies);
+    xm_table_number(&table, 1, seconds[0] * 1e6);
+    xm_table_number(&table, 1, median * 1e6);
+    xm_table_number(&table, 1, seconds[options->runs - 1] * 1e6);
+    xm_table_number(&table, 3, bytes / median * 1e-9);
 }
 
 /* Runs once to bring the pages in, which does not count, and then as often as asked. */
@@ -178,7 +194,7 @@ static xm_status_t run(const xm_cli_t *cli, void *arg)
     }
     while (status == XM_OK && started < options->copies) {
         copiers[started].socket = -1;
-        status = start(source, options->bytes, started, &copiers[started]);
+        status = start(source, options, started, &copiers[started]);
         started += copiers[started].socket >= 0;
     }
     if (status == XM_OK) {
@@ -209,6 +225,8 @@ int main(int argc, char **argv)
          "Size of the buffers (default 1GiB)."},
         {"copies", 'k', XM_CLI_INT, &options.copies, "K", 1, MOST_COPIES,
          "Processes that copy at the same time (default 1)."},
+        {"own", 0, XM_CLI_FLAG, &options.own, NULL, 0, 0,
+         "Each copies a buffer of its own, as STREAM does, not one for all."},
         {"runs", 'i', XM_CLI_INT, &options.runs, "I", 1, MOST_RUNS, "Timed runs (default 5)."},
     };
     xm_cli_command_t command =

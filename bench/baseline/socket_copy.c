@@ -27,6 +27,7 @@ typedef struct {
     int ranks, warmup, runs;
     uint64_t bytes;
     const char *pairs;
+    bool csv;
 } options_t;
 
 typedef struct {
@@ -73,18 +74,28 @@ static xm_status_t run_once(job_t *job, int run)
 /* The median decides the rate; minimum and maximum show how far runs differ. */
 static xm_status_t print(job_t *job)
 {
+    static const xm_table_column_t columns[] = {
+        {"bytes", "B", 13, false},  {"min", "us", 11, false},    {"median", "us", 11, false},
+        {"max", "us", 11, false},   {"algbw", "GB/s", 9, false}, {"cpu", "us", 11, false},
+        {"cpu", "s/GB", 11, false}, {"#wrong", "B", 8, false}};
+    xm_table_t table = {stdout, columns, 8, .csv = job->options->csv};
     const options_t *o = job->options;
     const double bytes = (double)o->bytes * job->pairs.count;
     const double median = xm_array_median(job->seconds, o->runs);
 
-    printf("# socket_copy: %d ranks, %d pairs, %" PRIu64 " B a pair, warm-up %d, runs %d\n",
-           xm_bootstrap_size(job->bootstrap), job->pairs.count, o->bytes, o->warmup, o->runs);
-    printf("#%12s %11s %11s %11s %9s %11s %11s %8s\n", "bytes", "min (us)", "median (us)",
-           "max (us)", "GB/s", "cpu (us)", "cpu s/GB", "#wrong");
-    printf("%13.0f %11.1f %11.1f %11.1f %9.3f %11.1f %11.3f %8" PRId64 "\n", bytes,
-           job->seconds[0] * 1e6, median * 1e6, job->seconds[o->runs - 1] * 1e6,
-           bytes / median * 1e-9, job->cpu_s / o->runs * 1e6, job->cpu_s / o->runs / bytes * 1e9,
-           job->wrong);
+    if (!o->csv) {
+        printf("# socket_copy: %d ranks, %d pairs, %" PRIu64 " B a pair, warm-up %d, runs %d\n",
+               xm_bootstrap_size(job->bootstrap), job->pairs.count, o->bytes, o->warmup, o->runs);
+    }
+    xm_table_head(&table);
+    xm_table_number(&table, 0, bytes);
+    xm_table_number(&table, 1, job->seconds[0] * 1e6);
+    xm_table_number(&table, 1, median * 1e6);
+    xm_table_number(&table, 1, job->seconds[o->runs - 1] * 1e6);
+    xm_table_number(&table, 3, bytes / median * 1e-9);
+    xm_table_number(&table, 1, job->cpu_s / o->runs * 1e6);
+    xm_table_number(&table, 3, job->cpu_s / o->runs / bytes * 1e9);
+    xm_table_number(&table, 0, (double)job->wrong);
     return xm_cli_flush();
 }
 
@@ -193,6 +204,8 @@ int main(int argc, char **argv)
          "Runs before those that are timed (default 1)."},
         {"iterations", 'i', XM_CLI_INT, &options.runs, "I", 1, MOST_RUNS,
          "Timed runs (default 5)."},
+        {"csv", 0, XM_CLI_FLAG, &options.csv, NULL, 0, 0,
+         "Print the table as CSV, and nothing else."},
     };
     xm_cli_command_t command =
         XM_CLI_COMMAND(program, NULL, summary, "socket_copy -n 2 -p 0:1 -b 1M", table, 0, 0);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/cases/published.h"
 #include "resharding/plan.h"
 
 typedef struct {
@@ -112,7 +113,8 @@ const char *rb_suite_case_name(int index)
 bool rb_suite_holds(rb_suite_t suite, int index)
 {
     if (index >= TABLE_CASES) {
-        return suite == RB_SUITE_MODEL;
+        return suite == (rb_published_find(rb_suite_case_name(index)) != NULL ? RB_SUITE_REFIT
+                                                                              : RB_SUITE_MODEL);
     }
     if (suite == RB_SUITE_ALPA) {
         return table[index].suite != RB_SUITE_TESTS;

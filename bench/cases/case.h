@@ -13,7 +13,8 @@
  *    ablation and openshop (select.h makes the variants);
  *  - alpa-tests (t1 … t16): small tensors, each with the strategy its test is for. t1 and t2, t3
  *    and t4, t5 and t6 are pairs that differ in Alpa only in its local all-gather;
- *  - model: all tensors of a model, from its training to its serving ranks (model.h).
+ *  - model: all tensors of a model, from its training to its serving ranks (model.h);
+ *  - refit: the same, of weight refits that others have published (published.h).
  */
 #pragma once
 
@@ -29,9 +30,10 @@ typedef enum rb_suite {
     RB_SUITE_NM,
     RB_SUITE_ABLATION,
     RB_SUITE_TESTS,
-    RB_SUITE_MODEL
+    RB_SUITE_MODEL,
+    RB_SUITE_REFIT
 } rb_suite_t;
-#define RB_SUITE_NAMES "alpa|alpa-1m|alpa-nm|alpa-ablation|alpa-tests|model"
+#define RB_SUITE_NAMES "alpa|alpa-1m|alpa-nm|alpa-ablation|alpa-tests|model|refit"
 
 enum {
     RB_CASE_NAME = 64,

@@ -18,7 +18,7 @@
 typedef struct {
     const char *scale, *partition, *nic_gbps, *uneven, *strategies, *schedulers;
     bool validate, no_validate;
-    int transport, protocol, memory;
+    int transport, protocol, memory, pattern;
 } raw_t;
 
 enum { MAX_RANKS = 65536, MAX_ITERATIONS = 1000000 };
@@ -125,6 +125,12 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"no-validate", 0, XM_CLI_FLAG, &raw->no_validate, NULL, 0, 0, "Check nothing."},
         {"verify", 0, XM_CLI_FLAG, &o->verify, NULL, 0, 0,
          "After every run compare checksums of all slices between holders and receivers."},
+        {"density", 0, XM_CLI_DOUBLE, &o->density, "PERCENT", 1e-4, 100,
+         "Change so many of the elements between runs, and move only those (crossmesh/update.h); "
+         "the same is timed with everything moved, too."},
+        {"pattern", 0, XM_CLI_CHOICE, &raw->pattern, "uniform|rows|blocks", 0, 0,
+         "Which elements change: any, whole rows of the last dimension, or blocks of 128 by 128 "
+         "(default uniform)."},
         {"memory-limit", 0, XM_CLI_BYTES, &o->memory_limit, "BYTES", 0, 0,
          "Most memory of a rank for packing, e.g. 4MiB (default: 8 MiB a peer and direction)."},
         {"dry-run", 0, XM_CLI_FLAG, &o->dry_run, NULL, 0, 0,
@@ -134,10 +140,8 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
         {"wide", 0, XM_CLI_FLAG, &o->wide, NULL, 0, 0,
          "Print all columns of the table, not 132 characters of them."},
         {"csv", 0, XM_CLI_FLAG, &o->csv, NULL, 0, 0, "Print all columns as CSV, and nothing else."},
-        {"json", 0, XM_CLI_FLAG, &o->json, NULL, 0, 0,
-         "Print one JSON document instead of the table."},
-        {"json-file", 'J', XM_CLI_STRING, &o->json_path, "OUT.json", 0, 0,
-         "Write the JSON document to a file."},
+        XM_CLI_JSON_OPTIONS(XM_CLI_STRING, &o->json,
+                            "Print one JSON document instead of the table."),
         {"trace", 0, XM_CLI_STRING, &o->trace_path, "OUT.json", 0, 0,
          "Write the last run's hops as a Chrome trace."},
         {"plot", 0, XM_CLI_STRING, &o->plot_path, "OUT.svg", 0, 0,
@@ -256,6 +260,21 @@ static const char *first_given(const xm_cli_t *cli, const char *const *names, si
     return NULL;
 }
 
+/* A sweep alone is moved from half of the ranks to the other half, as those who come from
+ * nccl-tests expect of a first line. */
+static void halve_ranks(rb_options_t *o)
+{
+    static const char *const said[] = {"src-mesh",  "dst-mesh", "src-ranks",
+                                       "dst-ranks", "src-spec", "dst-spec"};
+
+    if (xm_sweep_given(&o->sweep) && o->ranks > 1 && o->ranks % 2 == 0 &&
+        first_given(o->cli, said, sizeof(said) / sizeof(said[0])) == NULL) {
+        (void)snprintf(o->half, sizeof(o->half), "%d", o->ranks / 2);
+        o->src_mesh = o->dst_mesh = o->half;
+        o->src_spec = o->dst_spec = "S0";
+    }
+}
+
 /* Checks where cases come from: the suites, a description, a model, or a parallel plan,
  * and from one of them only. */
 static xm_status_t check_origin(const rb_options_t *o)
@@ -285,7 +304,7 @@ static xm_status_t check_origin(const rb_options_t *o)
     for (size_t i = 0; origin[1] != NULL && i < sizeof(needed) / sizeof(needed[0]); ++i) {
         bool from_sweep = xm_sweep_given(&o->sweep) && strcmp(needed[i], "shape") == 0;
 
-        if (!from_sweep && !xm_cli_given(o->cli, needed[i])) {
+        if (!from_sweep && o->half[0] == '\0' && !xm_cli_given(o->cli, needed[i])) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is given but --%s is not", origin[1],
                                 needed[i]);
         }
@@ -303,11 +322,11 @@ static xm_status_t check_origin(const rb_options_t *o)
                                 origin[i]);
         }
     }
-    if (o->show_topology && o->json) {
+    if (o->show_topology && o->json.print) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--show-topology prints tables; there is no JSON document of them");
     }
-    if (o->csv && o->json) {
+    if (o->csv && o->json.print) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--csv and --json both say what is printed; give one");
     }
@@ -406,6 +425,27 @@ static xm_status_t check_runs(const rb_options_t *o, const raw_t *raw)
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--verify compares what was moved, and --dry-run moves nothing");
     }
+    if (xm_cli_given(o->cli, "pattern") && o->density <= 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--pattern is given but --density is not");
+    }
+    if (o->density > 0 && (o->dry_run || raw->transport == RB_TRANSPORT_SIM)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--density needs real ranks: what changes is found in their tiles");
+    }
+    if (o->density > 0 && o->warmup == 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--density needs --warmup 1 or more: the first update moves "
+                            "everything");
+    }
+    if (o->density > 0 && raw->memory == XM_MEMORY_CUDA) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--density and --memory cuda: updates are found in host memory");
+    }
+    if (o->density > 0 && (o->trace_path != NULL || o->plot_path != NULL)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--density has no transfers to draw: an update's sizes are not the "
+                            "plan's; leave --trace and --plot out");
+    }
     if (o->dry_run && o->trace_path != NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--trace shows measured transfers, and --dry-run measures nothing");
@@ -426,10 +466,11 @@ static xm_status_t check(rb_options_t *o, const raw_t *raw)
         status = parse_nics(raw, o);
     }
     if (status == XM_OK) {
-        status = check_origin(o);
+        status = check_hosts(o);
     }
     if (status == XM_OK) {
-        status = check_hosts(o);
+        halve_ranks(o);
+        status = check_origin(o);
     }
     if (status == XM_OK) {
         status = check_rates(o);
@@ -455,6 +496,7 @@ static xm_status_t check(rb_options_t *o, const raw_t *raw)
     o->validate = !raw->no_validate;
     o->transport = (rb_transport_t)raw->transport;
     o->memory = (xm_memory_kind_t)raw->memory;
+    o->pattern = (rb_changes_t)raw->pattern;
     if (o->memory == XM_MEMORY_CUDA && o->transport == RB_TRANSPORT_SIM) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--memory cuda needs real ranks, and --transport sim has none");

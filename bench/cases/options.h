@@ -23,6 +23,9 @@ typedef enum rb_transport { RB_TRANSPORT_UCX, RB_TRANSPORT_VERBS, RB_TRANSPORT_S
 enum { RB_OPTIONS_MAX = 60, RB_NIC_RATES = 64, RB_UNEVEN_NICS = 8 };
 
 /** Everything the command line says. Texts belong to `cli`; absent ones are NULL, numbers 0. */
+/** Which elements change between the runs of an update. */
+typedef enum rb_changes { RB_CHANGES_UNIFORM, RB_CHANGES_ROWS, RB_CHANGES_BLOCKS } rb_changes_t;
+
 typedef struct rb_options {
     xm_cli_t *cli;
     xm_cli_command_t command; /**< `cli` refers to it and to the table, so never copy this object */
@@ -38,6 +41,7 @@ typedef struct rb_options {
     const char *src_mesh, *dst_mesh, *src_ranks, *dst_ranks, *src_spec, *dst_spec, *shape, *dtype;
     xm_partition_t partition;
     xm_sweep_t sweep;
+    char half[16]; /**< a sweep without meshes: half of the ranks, to the other half; else "" */
     const char *model_config, *system_config, *shard_table;
     const char *plan;
     int boundary;
@@ -56,9 +60,13 @@ typedef struct rb_options {
     const char *profile, *topology;
     bool paper; /**< --protocol paper; warmup and iterations are what it says */
     int warmup, iterations, seed;
+    double density;        /**< per cent of the elements that change between runs, which then move
+                              nothing else; 0: runs move everything */
+    rb_changes_t pattern;  /**< which elements change */
     uint64_t memory_limit; /**< bytes of a rank's pack buffers; 0: none beyond the executor's own */
-    bool validate, verify, dry_run, json, wide, csv;
-    const char *json_path, *trace_path, *plot_path, *dump_path;
+    bool validate, verify, dry_run, wide, csv;
+    xm_cli_json_t json;
+    const char *trace_path, *plot_path, *dump_path;
 } rb_options_t;
 
 /**

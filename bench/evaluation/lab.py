@@ -63,8 +63,8 @@ class Cluster:
         self._finish([subprocess.Popen([self.tool, "exec", "--name", self.name, "head", *command])],
                      command, limit)
 
-    def job(self, command, environment=(), limit=LIMIT_S, output=None):
-        """A command on every rank, as torchrun would start it; `output` is a file for what it prints."""
+    def job(self, command, environment=(), limit=LIMIT_S, output=None, errors=None):
+        """A command on every rank, as torchrun would start it; `output` and `errors` are files for what it prints."""
         per_host = self.ranks_per_host
         size = self.hosts * per_host
         port = random.randrange(20000, 30000)
@@ -74,7 +74,7 @@ class Cluster:
                 [self.tool, "exec", "--name", self.name, str(rank // per_host), "env",
                  f"RANK={rank}", f"WORLD_SIZE={size}", f"LOCAL_RANK={rank % per_host}",
                  "MASTER_ADDR=10.77.0.1", f"MASTER_PORT={port}", *environment, *command],
-                stdout=output))
+                stdout=output, stderr=errors))
         self._finish(ranks, command, limit)
 
     @staticmethod

@@ -14,12 +14,13 @@ typedef struct {
     int layers;
     int64_t hidden, vocab, intermediate;
     int64_t heads, kv_heads, head_size;
-    bool head_norms;
+    bool head_norms, tied; /* tied: the embedding is the head too */
     /* Multi-head latent attention, where q_rank is positive. */
     int64_t q_rank, kv_rank, nope_size, rope_size, value_size;
     /* Experts in the layers from dense_layers on, where there are any. */
     int dense_layers, experts;
     int64_t expert_intermediate;
+    bool shared_expert; /* and a bias of the router */
 } sizes_t;
 
 enum { BF16 = 16, F32 = 32 };
@@ -59,7 +60,35 @@ static const sizes_t families[RB_FAMILY_COUNT] = {
                         .value_size = 128,
                         .dense_layers = 3,
                         .experts = 256,
-                        .expert_intermediate = 2048},
+                        .expert_intermediate = 2048,
+                        .shared_expert = true},
+    [RB_FAMILY_4B] = {.layers = 36,
+                      .hidden = 2560,
+                      .vocab = 151936,
+                      .intermediate = 9728,
+                      .heads = 32,
+                      .kv_heads = 8,
+                      .head_size = 128,
+                      .head_norms = true,
+                      .tied = true},
+    [RB_FAMILY_30B] = {.layers = 48,
+                       .hidden = 2048,
+                       .vocab = 151936,
+                       .heads = 32,
+                       .kv_heads = 4,
+                       .head_size = 128,
+                       .head_norms = true,
+                       .experts = 128,
+                       .expert_intermediate = 768},
+    [RB_FAMILY_235B] = {.layers = 94,
+                        .hidden = 4096,
+                        .vocab = 151936,
+                        .heads = 64,
+                        .kv_heads = 4,
+                        .head_size = 128,
+                        .head_norms = true,
+                        .experts = 128,
+                        .expert_intermediate = 1536},
 };
 
 /* Keeps the first failure, so that a list of additions reads without tests in between. */
@@ -136,16 +165,20 @@ static void add_experts(writer_t *writer, const sizes_t *sizes, int layer)
 {
     set_prefix(writer, "model.layers.%d.mlp.", layer);
     add(writer, "gate.weight", sizes->experts, sizes->hidden);
-    add(writer, "gate.e_score_correction_bias", sizes->experts, 0);
-    if (writer->status == XM_OK) {
+    if (sizes->shared_expert) {
+        add(writer, "gate.e_score_correction_bias", sizes->experts, 0);
+    }
+    if (sizes->shared_expert && writer->status == XM_OK) {
         writer->list->tensors[writer->list->count - 1].bits = F32;
     }
     for (int e = 0; e < sizes->experts; ++e) {
         set_prefix(writer, "model.layers.%d.mlp.experts.%d.", layer, e);
         add_feed_forward(writer, sizes->hidden, sizes->expert_intermediate);
     }
-    set_prefix(writer, "model.layers.%d.mlp.shared_experts.", layer);
-    add_feed_forward(writer, sizes->hidden, sizes->expert_intermediate);
+    if (sizes->shared_expert) {
+        set_prefix(writer, "model.layers.%d.mlp.shared_experts.", layer);
+        add_feed_forward(writer, sizes->hidden, sizes->expert_intermediate);
+    }
 }
 
 static void add_layer(writer_t *writer, const sizes_t *sizes, int layer)
@@ -181,7 +214,9 @@ xm_status_t rb_model_family(rb_family_t family, rb_tensor_list_t *list)
     set_prefix(&writer, "model.");
     add(&writer, "norm.weight", sizes->hidden, 0);
     set_prefix(&writer, "%s", "");
-    add(&writer, "lm_head.weight", sizes->vocab, sizes->hidden);
+    if (!sizes->tied) {
+        add(&writer, "lm_head.weight", sizes->vocab, sizes->hidden);
+    }
     if (writer.status < 0) {
         rb_tensor_list_clear(list);
     }

@@ -14,6 +14,9 @@ typedef enum rb_family {
     RB_FAMILY_32B,  /**< Qwen3-32B */
     RB_FAMILY_70B,  /**< Llama-3-70B */
     RB_FAMILY_256E, /**< DeepSeek-V3, without its multi-token prediction module */
+    RB_FAMILY_4B,   /**< Qwen3-4B */
+    RB_FAMILY_30B,  /**< Qwen3-30B-A3B */
+    RB_FAMILY_235B, /**< Qwen3-235B-A22B */
     RB_FAMILY_COUNT
 } rb_family_t;
 

@@ -3,7 +3,8 @@
  * The built-in models and those from files: their tensors, how training and serving shard
  * them, and one layout each for both sides. This is the setting of weight transfer
  * between training and inference (docs/model-suite.md). The built-in cases are sized like
- * public models, from a dense one of 7B to one of 256 experts.
+ * public models, from a dense one of 7B to one of 256 experts; those from dsv3 on have the
+ * meshes of a published weight refit (bench/cases/published.c).
  */
 #include "bench/model.h"
 
@@ -41,6 +42,25 @@ static const case_t cases[] = {
      RB_FAMILY_256E,
      {.num_gpus = 128, .tp = 2, .pp = 4, .dp = 16, .ep = 8},
      {.num_gpus = 64, .dp = 64, .ep = 64}},
+    {"dsv3",
+     RB_FAMILY_256E,
+     {.num_gpus = 256, .pp = 16, .ep = 16},
+     {.num_gpus = 256, .tp = 32, .dp = 8}},
+    {"q4b-dp8", RB_FAMILY_4B, {.num_gpus = 8, .dp = 8}, {.num_gpus = 8, .tp = 8}},
+    {"q4b-tp2", RB_FAMILY_4B, {.num_gpus = 8, .tp = 2, .dp = 4}, {.num_gpus = 8, .tp = 4, .dp = 2}},
+    {"q30b-pp2",
+     RB_FAMILY_30B,
+     {.num_gpus = 16, .pp = 2, .ep = 8},
+     {.num_gpus = 16, .tp = 8, .dp = 2}},
+    {"q30b-tp2",
+     RB_FAMILY_30B,
+     {.num_gpus = 16, .tp = 2, .ep = 4, .etp = 1},
+     {.num_gpus = 16, .tp = 4, .dp = 4}},
+    {"q30b-fsdp", RB_FAMILY_30B, {.num_gpus = 2, .fsdp = 2}, {.num_gpus = 30, .dp = 30}},
+    {"q235b",
+     RB_FAMILY_235B,
+     {.num_gpus = 128, .tp = 4, .pp = 8, .ep = 16, .etp = 1},
+     {.num_gpus = 128, .tp = 8, .dp = 16}},
 };
 
 enum { CASES = sizeof(cases) / sizeof(cases[0]) };

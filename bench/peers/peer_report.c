@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ struct rb_peer_report {
     json_t *root;
     json_t *results;                              /* borrowed from root */
     char version[MPI_MAX_LIBRARY_VERSION_STRING]; /* of the MPI library */
+    xm_table_t table;
     uint64_t wrong;
 };
 
@@ -72,7 +74,12 @@ static json_t *ranks_json(const rb_peer_job_t *job)
     return ranks;
 }
 
-/* The head has reshard-bench's columns as far as they apply. */
+/* The columns are reshard-bench's as far as they apply. */
+static const xm_table_column_t columns[] = {{"case", "", 10, false},     {"size", "B", 13, false},
+                                            {"peer", "", -18, false},    {"min", "us", 11, false},
+                                            {"median", "us", 11, false}, {"max", "us", 11, false},
+                                            {"algbw", "GB/s", 8, false}, {"#wrong", "B", 8, false}};
+
 static void print_header(const rb_peer_report_t *report)
 {
     const rb_options_t *o = report->job->options;
@@ -82,8 +89,6 @@ static void print_header(const rb_peer_report_t *report)
     printf("# ranks %d, hosts %d, scale 1/%" PRId64 ", seed %d, warm-up %d, runs %d, validate %s\n",
            report->job->hosts->ranks, report->job->hosts->hosts, o->scale_divisor, o->seed,
            o->warmup, o->iterations, o->validate ? "yes" : "no");
-    printf("#%11s %13s %-18s %11s %11s %11s %8s %8s\n", "case", "size (B)", "peer", "min (us)",
-           "median (us)", "max (us)", "GB/s", "#wrong");
 }
 
 xm_status_t rb_peer_report_create(const rb_peer_job_t *job, rb_peer_report_t **report)
@@ -104,8 +109,13 @@ xm_status_t rb_peer_report_create(const rb_peer_job_t *job, rb_peer_report_t **r
         free(created);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report");
     }
-    if (!job->options->json) {
+    created->table = (xm_table_t){stdout, columns, sizeof(columns) / sizeof(columns[0]),
+                                  .wide = job->options->wide, .csv = job->options->csv};
+    if (!job->options->json.print && !job->options->csv) {
         print_header(created);
+    }
+    if (!job->options->json.print) {
+        xm_table_head(&created->table);
     }
     *report = created;
     return XM_OK;
@@ -132,13 +142,27 @@ static json_t *result_json(const rb_case_t *one, const char *peer, uint64_t byte
 }
 
 /* The row is flushed at once, since the next case may end the job. */
+static void print_row(xm_table_t *table, const char *name, const char *peer, uint64_t bytes,
+                      const rb_times_t *times, double wrong)
+{
+    xm_table_text(table, "%s", name);
+    xm_table_number(table, 0, (double)bytes);
+    xm_table_text(table, "%s", peer);
+    xm_table_number(table, 1, times->min * 1e6);
+    xm_table_number(table, 1, times->median * 1e6);
+    xm_table_number(table, 1, times->max * 1e6);
+    xm_table_number(table, 3, times->median > 0 ? (double)bytes / times->median * 1e-9 : NAN);
+    xm_table_number(table, 0, wrong);
+    (void)fflush(table->file);
+}
+
 xm_status_t rb_peer_report_add(rb_peer_report_t *report, const rb_case_t *one,
                                const rb_peer_method_t *method, const rb_peer_result_t *result)
 {
     uint64_t bytes = rb_peer_case_bytes(one);
     rb_result_t runs = {.runs = result->runs, .seconds = result->seconds};
     rb_times_t times = rb_result_times(&runs);
-    char peer[PEER_TEXT], wrong[24] = "-";
+    char peer[PEER_TEXT];
 
     (void)snprintf(peer, sizeof(peer), "%s-%s", library(), method->name);
     if (json_array_append_new(report->results,
@@ -146,14 +170,9 @@ xm_status_t rb_peer_report_add(rb_peer_report_t *report, const rb_case_t *one,
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report");
     }
     report->wrong += result->wrong;
-    if (!report->job->options->json) {
-        if (result->validated) {
-            (void)snprintf(wrong, sizeof(wrong), "%" PRIu64, result->wrong);
-        }
-        printf("%12s %13" PRIu64 " %-18s %11.1f %11.1f %11.1f %8.3f %8s\n", one->name, bytes, peer,
-               times.min * 1e6, times.median * 1e6, times.max * 1e6,
-               times.median > 0 ? (double)bytes / times.median * 1e-9 : 0.0, wrong);
-        (void)fflush(stdout);
+    if (!report->job->options->json.print) {
+        print_row(&report->table, one->name, peer, bytes, &times,
+                  result->validated ? (double)result->wrong : NAN);
     }
     return XM_OK;
 }
@@ -162,11 +181,11 @@ xm_status_t rb_peer_report_finish(rb_peer_report_t *report)
 {
     const rb_options_t *o = report->job->options;
 
-    if (!o->json) {
+    if (!o->json.print && !o->csv) {
         printf("# Out of bounds values : %" PRIu64 " %s\n", report->wrong,
                report->wrong == 0 ? "OK" : "FAILED");
     }
-    return rb_json_write(report->root, o->json, o->json_path);
+    return xm_cli_give_json(&o->json, json_incref(report->root));
 }
 
 void rb_peer_report_destroy(rb_peer_report_t *report)

@@ -29,7 +29,11 @@ static const char help[] =
     "  --dst-spec, --shape, --dtype, --partition, --plan, --boundary   what is moved\n"
     "  --ranks-per-host    place the case as if hosts had so many ranks (ranks on one machine)\n"
     "  -w, -i, --protocol, --validate, --no-validate, --seed           how it is measured\n"
-    "  --json, -J                                                      one JSON document\n";
+    "  --json, -J FILE                     the JSON document, printed or to a file\n"
+    "  --csv                               the table as CSV, and nothing else\n"
+    "\n"
+    "Example:\n"
+    "  mpirun -n 4 reshard-peer-mpi all --ranks-per-host 1 --case nm1 --scale 1/256\n";
 
 /* The options that reshard-bench has and that mean nothing here. */
 static const char *const refused[] = {
@@ -147,7 +151,7 @@ xm_status_t rb_peer_request_parse(int argc, char **argv, bool speaks, rb_peer_re
         status = parse_options(argc, argv, request);
     }
     if (status == XM_OK && speaks) { /* the others write nothing */
-        status = xm_file_check_output("--json-file", request->options.json_path);
+        status = xm_file_check_output("--json-file", request->options.json.file);
     }
     if (status < 0) {
         rb_peer_request_clear(request);

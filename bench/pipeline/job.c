@@ -155,7 +155,7 @@ static xm_status_t make_network(job_t *job)
     rb_pipeline_options_cluster(job->options, job->plan_hosts, job->plan_devices, &cluster);
     status = rb_rates_read(&cluster, &rates, &known);
     if (status == XM_OK && !known) {
-        rb_rates_assume(&rates);
+        rb_rates_assume(&(rb_selection_t){0}, &rates);
     }
     return status == XM_OK ? rb_rates_network(&rates, &job->hosts, NULL, &job->network) : status;
 }

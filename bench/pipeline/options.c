@@ -42,8 +42,7 @@ xm_status_t rb_pipeline_options_parse(int argc, char *const *argv, rb_pipeline_o
          "Write the timeline of the last run as SVG; one plan only."},
         {"wide", 0, XM_CLI_FLAG, &o->wide, NULL, 0, 0, "Print all columns of the table."},
         {"csv", 0, XM_CLI_FLAG, &o->csv, NULL, 0, 0, "Print all columns as CSV, and nothing else."},
-        {"json", 0, XM_CLI_FLAG, &o->json, NULL, 0, 0, "Print JSON instead of a table."},
-        {"json-file", 'J', XM_CLI_STRING, &o->json_path, "FILE", 0, 0, "Write the JSON, too."},
+        XM_CLI_JSON_OPTIONS(XM_CLI_STRING, &o->json, "Print JSON instead of a table."),
     };
     xm_cli_command_t command =
         XM_CLI_COMMAND("pipeline-bench", "PLAN.json ...", summary,
@@ -69,7 +68,7 @@ xm_status_t rb_pipeline_options_parse(int argc, char *const *argv, rb_pipeline_o
 
 xm_status_t rb_pipeline_options_check_outputs(const rb_pipeline_options_t *options)
 {
-    xm_status_t status = xm_file_check_output("--json-file", options->json_path);
+    xm_status_t status = xm_file_check_output("--json-file", options->json.file);
 
     if (status == XM_OK) {
         status = xm_file_check_output("--trace", options->trace_path);

@@ -20,8 +20,9 @@ typedef struct rb_pipeline_options {
     int compute;       /**< rb_compute_kind_t */
     double nic_gbps;   /**< of a host's NIC in an emulated cluster; 0: none is emulated */
     int checked, warmup, iterations;
-    const char *json_path, *trace_path, *plot_path;
-    bool json, wide, csv;
+    const char *trace_path, *plot_path;
+    bool wide, csv;
+    xm_cli_json_t json;
 } rb_pipeline_options_t;
 
 /** Parses. After success xm_cli_finished() of options->cli tells whether --help or --version was

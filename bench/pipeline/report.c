@@ -43,7 +43,8 @@ static void print_header(const rb_pipeline_job_info_t *job)
     for (int i = 0; i < o->argc; ++i) {
         (void)printf(" %s", o->argv[i]);
     }
-    (void)printf("\n# start: %s\n", job->start);
+    (void)fputc('\n', stdout);
+    xm_text_print_wrapped(stdout, XM_TEXT_COLUMNS, "# start: ", "#   ", "%s", job->start);
     (void)printf("# ranks %d, hosts %d, checked runs %d, warm-up %d, runs %d\n", job->hosts->ranks,
                  job->hosts->hosts, o->checked, o->warmup, o->iterations);
     if (o->compute == RB_COMPUTE_WAIT) {
@@ -100,10 +101,10 @@ xm_status_t rb_pipeline_report_create(const rb_pipeline_job_info_t *job,
     }
     report->table = (xm_table_t){stdout, columns, sizeof(columns) / sizeof(columns[0]),
                                  .wide = job->options->wide, .csv = job->options->csv};
-    if (!job->options->json && !job->options->csv) {
+    if (!job->options->json.print && !job->options->csv) {
         print_header(job);
     }
-    if (!job->options->json) {
+    if (!job->options->json.print) {
         xm_table_head(&report->table);
     }
     *result = report;
@@ -185,7 +186,7 @@ xm_status_t rb_pipeline_report_add(rb_pipeline_report_t *report, const rb_pipeli
         (void)json_object_set_new(entry, "wrong", json_integer((json_int_t)result->wrong));
     }
     json_decref(entry);
-    if (!report->job->options->json) {
+    if (!report->job->options->json.print) {
         print_row(report, result, &times, predicted);
     }
     ++report->plans;
@@ -199,7 +200,7 @@ xm_status_t rb_pipeline_report_finish(rb_pipeline_report_t *report)
 {
     const rb_pipeline_options_t *o = report->job->options;
 
-    if (!o->json && !o->csv) {
+    if (!o->json.print && !o->csv) {
         if (o->checked > 0) {
             (void)printf("# Out of bounds values : %" PRIu64 " %s\n", report->wrong,
                          report->wrong == 0 ? "OK" : "FAILED");
@@ -209,7 +210,7 @@ xm_status_t rb_pipeline_report_finish(rb_pipeline_report_t *report)
         (void)printf("# Avg size of error    : %.1f %%\n",
                      100 * report->error_sum / (report->plans > 0 ? report->plans : 1));
     }
-    return rb_json_write(report->root, o->json, o->json_path);
+    return xm_cli_give_json(&o->json, json_incref(report->root));
 }
 
 void rb_pipeline_report_destroy(rb_pipeline_report_t *report)

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/report/refit.h"
+
 /* Copies what the comparison needs, because results are cleared after their report. */
 xm_status_t rb_comparison_add(rb_comparison_t *comparison, const rb_result_t *result)
 {
@@ -18,11 +20,19 @@ xm_status_t rb_comparison_add(rb_comparison_t *comparison, const rb_result_t *re
                             .variants = one->variants,
                             .strategy = xm_plan_strategy(plan),
                             .scheduler = xm_plan_scheduler(plan),
+                            .runs = result->runs,
                             .time_s = rb_result_time(result),
+                            .plan_s = result->prepared->plan_s,
+                            .setup_s = result->setup_s,
                             .cpu_s = result->cpu_s,
                             .bound_fraction = rb_result_bound_fraction(result),
                             .sim_error = rb_result_sim_error(result)};
 
+    xm_status_t status = rb_load_of(plan, &outcome.load);
+
+    if (status < 0) {
+        return status;
+    }
     memcpy(outcome.name, one->name, sizeof(outcome.name));
     (void)rb_result_obstacle(result, outcome.obstacle);
     if (!xm_array_reserve(&comparison->outcomes, &comparison->capacity, comparison->count + 1,
@@ -163,8 +173,11 @@ void rb_comparison_print_prediction(FILE *file, const rb_comparison_t *compariso
         return;
     }
     outcome = &comparison->outcomes[worst];
-    (void)fprintf(file, "# Prediction error     : median %.1f %%, worst %+.1f %% (%s, %s, %s)",
-                  median * 100, outcome->sim_error * 100, outcome->name,
+    (void)fprintf(file, "# Prediction error     : ");
+    if (comparison->count > 1) {
+        (void)fprintf(file, "median %.1f %%, worst ", median * 100);
+    }
+    (void)fprintf(file, "%+.1f %% (%s, %s, %s)", outcome->sim_error * 100, outcome->name,
                   xm_strategy_name(outcome->strategy), xm_scheduler_name(outcome->scheduler));
     if (obstacle != NULL) {
         (void)fprintf(file, "; %zu not comparable: %s", obstacles, obstacle);

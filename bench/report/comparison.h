@@ -10,13 +10,22 @@
 
 #include "bench/run.h"
 
+/** What a plan asks of its busiest host: in the direction with the most bytes between hosts, those
+ * and their messages. Zeros where nothing leaves a host. */
+typedef struct rb_load {
+    double messages, bytes;
+} rb_load_t;
+
 /** What is kept of a result. */
 typedef struct rb_outcome {
     char name[RB_CASE_NAME];
     int variant, variants; /**< as in case.h */
     xm_strategy_t strategy;
     xm_scheduler_t scheduler;
+    int runs;      /**< timed ones */
     double time_s; /**< median; makespan after a dry run */
+    double plan_s, setup_s;
+    rb_load_t load; /**< of the busiest host */
     double cpu_s;
     double bound_fraction, sim_error; /**< may be NaN */
     char obstacle[RB_OBSTACLE_TEXT];  /**< why there is no error to speak of; may be empty */

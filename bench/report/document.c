@@ -127,7 +127,7 @@ xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **documen
 {
     rb_document_t *created;
 
-    if (!job->options->json && job->options->json_path == NULL) {
+    if (!xm_cli_wants_json(&job->options->json)) {
         *document = NULL;
         return XM_OK;
     }
@@ -228,6 +228,19 @@ static void add_sides(json_t *entry, const rb_prepared_t *prepared)
     }
 }
 
+/* What others have measured of the same refit. */
+static void add_published(json_t *entry, const rb_published_t *published)
+{
+    json_t *json = json_pack("{s:s, s:s, s:[f, f], s:s}", "model", published->model, "mapping",
+                             published->mapping, "seconds", published->least_s, published->most_s,
+                             "source", published->source);
+
+    if (json != NULL && published->assumed != NULL) {
+        (void)json_object_set_new(json, "assumed", json_string(published->assumed));
+    }
+    (void)json_object_set_new(entry, "published", json);
+}
+
 /* Rates and errors are written only where there is a time to divide by. */
 static void add_times(json_t *entry, const rb_result_t *result)
 {
@@ -237,6 +250,9 @@ static void add_times(json_t *entry, const rb_result_t *result)
     char obstacle[RB_OBSTACLE_TEXT];
 
     (void)json_object_set_new(entry, "time_s", rb_json_times(result));
+    if (result->setup_s > 0) {
+        (void)json_object_set_new(entry, "setup_s", json_real(result->setup_s));
+    }
     if (result->cpu_s > 0) {
         (void)json_object_set_new(entry, "cpu_s", json_real(result->cpu_s));
     }
@@ -299,14 +315,17 @@ xm_status_t rb_document_add(rb_document_t *document, const rb_result_t *result)
     if (result->runs > 0) {
         add_times(entry, result);
     }
+    if (rb_published_find(prepared->one->name) != NULL) {
+        add_published(entry, rb_published_find(prepared->one->name));
+    }
     return XM_OK;
 }
 
 xm_status_t rb_document_write(const rb_document_t *document)
 {
-    return document != NULL ? rb_json_write(document->root, document->job->options->json,
-                                            document->job->options->json_path)
-                            : XM_OK;
+    return document != NULL
+               ? xm_cli_give_json(&document->job->options->json, json_incref(document->root))
+               : XM_OK;
 }
 
 void rb_document_destroy(rb_document_t *document)

@@ -12,6 +12,7 @@
 
 #include "bench/report/comparison.h"
 #include "bench/report/document.h"
+#include "bench/report/refit.h"
 #include "bench/report/table.h"
 #include "bench/report/timeline.h"
 #include "bench/report/trace.h"
@@ -28,7 +29,7 @@ struct rb_report {
 /* Called before anything runs, so that a wrong path does not cost the measurement. */
 xm_status_t rb_report_check(const rb_options_t *options)
 {
-    const char *const paths[][2] = {{"--json-file", options->json_path},
+    const char *const paths[][2] = {{"--json-file", options->json.file},
                                     {"--trace", options->trace_path},
                                     {"--plot", options->plot_path},
                                     {"--dump-plan", options->dump_path}};
@@ -61,7 +62,7 @@ xm_status_t rb_report_create(const rb_job_info_t *job, rb_report_t **report)
         rb_report_destroy(created);
         return status;
     }
-    if (!job->options->json) {
+    if (!job->options->json.print) {
         rb_table_begin(&created->table, job);
     }
     *report = created;
@@ -87,7 +88,7 @@ xm_status_t rb_report_add(rb_report_t *report, const rb_result_t *result)
     if (status == XM_OK) {
         status = rb_comparison_add(&report->comparison, result);
     }
-    if (!options->json) {
+    if (!options->json.print) {
         rb_table_row(&report->table, result);
     }
     if (status == XM_OK && report->trace != NULL) {
@@ -107,12 +108,13 @@ xm_status_t rb_report_finish(rb_report_t *report)
 {
     xm_status_t status = XM_OK;
 
-    if (!report->job->options->json && !report->job->options->csv) {
+    if (!report->job->options->json.print && !report->job->options->csv) {
         rb_comparison_print_ratios(stdout, &report->comparison);
+        status = rb_refit_print(stdout, &report->comparison);
         rb_table_summary(stdout, report->job, &report->totals);
         rb_comparison_print_prediction(stdout, &report->comparison);
     }
-    if (report->trace != NULL) {
+    if (status == XM_OK && report->trace != NULL) {
         status = rb_trace_write(report->trace, report->job->options->trace_path);
     }
     if (status == XM_OK) {

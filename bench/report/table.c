@@ -63,35 +63,36 @@ static void print_rates(FILE *file, const rb_rates_t *rates, int hosts)
         (void)fprintf(file, "# uplinks: %.3f GB/s a rack and direction, %d racks\n",
                       rates->uplink_bandwidth * 1e-9, rates->racks);
     }
-    (void)fprintf(file, "# rates: %s\n", rates->source);
+    xm_text_print_wrapped(file, XM_TEXT_COLUMNS, "# rates: ", "#   ", "%s", rates->source);
 }
 
 /* Only settings that apply to this kind of run are printed. */
 static void print_settings(FILE *file, const rb_job_info_t *job)
 {
     const rb_options_t *o = job->options;
+    char line[512] = "";
 
-    (void)fprintf(file,
-                  "# ranks %d, hosts %d, transport %s, partition %s, scale 1/%" PRId64
-                  ", chunk %" PRIu64 " B, seed %d",
-                  job->hosts->ranks, job->hosts->hosts, rb_job_transport(job),
-                  xm_partition_name(o->partition), o->scale_divisor,
-                  xm_config_bytes(XM_CONFIG_CHUNK_SIZE), o->seed);
+    xm_text_list_add(line, sizeof(line), ", ",
+                     "ranks %d, hosts %d, transport %s, partition %s, scale 1/%" PRId64
+                     ", chunk %" PRIu64 " B, seed %d",
+                     job->hosts->ranks, job->hosts->hosts, rb_job_transport(job),
+                     xm_partition_name(o->partition), o->scale_divisor,
+                     xm_config_bytes(XM_CONFIG_CHUNK_SIZE), o->seed);
+    if (!o->dry_run && job->window > 0) {
+        xm_text_list_add(line, sizeof(line), ", ", "window %d", job->window);
+    }
     if (!o->dry_run) {
-        if (job->window > 0) {
-            (void)fprintf(file, ", window %d", job->window);
-        }
-        (void)fprintf(file, ", warm-up %d, runs %d%s, validate %s, verify %s", o->warmup,
-                      o->iterations, o->paper ? " (the paper's protocol)" : "",
-                      o->validate ? "yes" : "no", o->verify ? "yes" : "no");
+        xm_text_list_add(line, sizeof(line), ", ", "warm-up %d, runs %d%s, validate %s, verify %s",
+                         o->warmup, o->iterations, o->paper ? " (the paper's protocol)" : "",
+                         o->validate ? "yes" : "no", o->verify ? "yes" : "no");
     }
     if (o->memory == XM_MEMORY_CUDA) {
-        (void)fprintf(file, ", memory cuda");
+        xm_text_list_add(line, sizeof(line), ", ", "memory cuda");
     }
     if (o->memory_limit > 0) {
-        (void)fprintf(file, ", memory limit %" PRIu64 " B", o->memory_limit);
+        xm_text_list_add(line, sizeof(line), ", ", "memory limit %" PRIu64 " B", o->memory_limit);
     }
-    (void)fputc('\n', file);
+    xm_text_print_wrapped(file, XM_TEXT_COLUMNS, "# ", "#   ", "%s", line);
 }
 
 /* A rank that is not in the mesh is shown as a dash. */
@@ -226,7 +227,7 @@ static void print_header(FILE *file, const rb_job_info_t *job)
     (void)fprintf(file, "# reshard-bench %s  (us = 1e-6 s, GB = 1e9 B)\n", XM_VERSION_STRING);
     print_command(file, o);
     if (job->start != NULL) {
-        (void)fprintf(file, "# start: %s\n", job->start);
+        xm_text_print_wrapped(file, XM_TEXT_COLUMNS, "# start: ", "#   ", "%s", job->start);
     }
     print_settings(file, job);
     if (job->rates->emulated) {
@@ -282,6 +283,14 @@ static void print_measured(xm_table_t *table, const rb_result_t *result)
     xm_table_number(table, 3, rate(xm_plan_net_bytes(plan), times.median));
     xm_table_number(table, 1, rb_result_bound_fraction(result) * 100);
     xm_table_number(table, 0, result->validated ? (double)result->wrong : NAN);
+    if (result->sent_share > 0 && !table->csv) {
+        (void)fprintf(
+            table->file,
+            "# %s: the update below sends %.3g %% of the bytes of everything, and is %.3g "
+            "times as fast as that, which takes %.1f us\n",
+            result->prepared->one->name, result->sent_share * 100,
+            result->everything_s / times.mean, result->everything_s * 1e6);
+    }
     if (rb_result_obstacle(result, obstacle) != NULL && !table->csv) {
         (void)fprintf(table->file, "# %s: not comparable: %s\n", result->prepared->one->name,
                       obstacle);
@@ -357,9 +366,11 @@ void rb_table_row(xm_table_t *table, const rb_result_t *result)
  * nothing. */
 void rb_totals_add(rb_totals_t *totals, const rb_result_t *result)
 {
-    double fraction = rb_result_bound_fraction(result);
+    double fraction = rb_result_bound_fraction(result), busbw = rb_result_busbw(result);
 
     ++totals->cases;
+    totals->with_busbw += !isnan(busbw);
+    totals->busbw_sum += isnan(busbw) ? 0 : busbw;
     totals->wrong += result->wrong;
     totals->resends += result->resends;
     totals->cpu_s += result->cpu_s;
@@ -393,6 +404,10 @@ void rb_table_summary(FILE *file, const rb_job_info_t *job, const rb_totals_t *t
     if (totals->cpu_s > 0) {
         (void)fprintf(file, "# CPU of all ranks     : %.6f s a run on average, %.3f s a GB\n",
                       totals->cpu_s / totals->cases, totals->cpu_s / totals->bytes * 1e9);
+    }
+    if (totals->with_busbw > 0) {
+        (void)fprintf(file, "# Avg bus bandwidth    : %.4g GB/s\n",
+                      totals->busbw_sum / totals->with_busbw * 1e-9);
     }
     if (totals->bounded > 0) {
         (void)fprintf(file, "# Avg %%bound            : %.1f\n",

@@ -20,7 +20,8 @@ typedef struct rb_totals {
     uint64_t wrong, resends;
     bool validated, verified;
     double cpu_s, bytes; /**< of one run of each case */
-    double bound_fraction_sum;
+    double bound_fraction_sum, busbw_sum;
+    int with_busbw;
     int bounded; /**< cases with a time and a bound above zero */
 } rb_totals_t;
 

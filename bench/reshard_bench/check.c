@@ -201,7 +201,7 @@ int rb_check_run(const rb_options_t *options, const xm_job_env_t *env)
         status = examine(options, bootstrap, timeout, &report);
     }
     if (status == XM_OK && rank == 0) {
-        if (options->json) {
+        if (options->json.print) {
             status = print_json(report, stdout);
         } else {
             print_table(report, stdout);

@@ -53,7 +53,7 @@ xm_status_t rb_offline_run(const rb_options_t *options, const rb_selection_t *se
     }
     /* Without ranks nothing can be probed. */
     if (!known) {
-        rb_rates_assume(&rates);
+        rb_rates_assume(selection, &rates);
     }
     rb_rates_set_uplinks(options, &rates);
     /* The simulated fabric has no processors. */

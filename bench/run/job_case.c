@@ -6,6 +6,7 @@
  */
 #include "bench/run/job_case.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -19,13 +20,16 @@
 #include "comm/base.h"
 #include "resharding/execute.h"
 
+#include <crossmesh/update.h>
+
 enum { CHANNELS = 256 };
 
 /* One variant of the case. */
 typedef struct {
     const rb_prepared_t *prepared;
     xm_executor_t *executor;
-    int64_t start_ns; /* of the last run, on the transport's clock */
+    xm_update_t *update; /* with --density: what is timed, beside the executor */
+    int64_t start_ns;    /* of the last run, on the transport's clock */
 } variant_t;
 
 typedef struct {
@@ -37,18 +41,30 @@ typedef struct {
     rb_tile_buffers_t buffers;  /* of all variants: their layouts are the same */
     rb_device_buffers_t device; /* with --memory cuda: what is moved */
     int64_t *gathered;          /* a sample of every rank */
+    int64_t setup_ns;           /* this rank's, for all executors */
     int waits;                  /* rb_processors_open() */
     rb_processors_t processors;
 } slot_t;
 
 /* What a rank reports of one run. */
-enum { SAMPLE_NS, SAMPLE_CPU_NS, SAMPLE_WAITED_NS, SAMPLE_WRONG, SAMPLE_RESENDS, SAMPLE_FIELDS };
+enum {
+    SAMPLE_NS,
+    SAMPLE_CPU_NS,
+    SAMPLE_WAITED_NS,
+    SAMPLE_WRONG,
+    SAMPLE_RESENDS,
+    SAMPLE_EVERYTHING_NS, /* of an update: the same with everything moved; … */
+    SAMPLE_SENT,          /* … bytes that it sent, and would have sent of everything */
+    SAMPLE_COVERED,
+    SAMPLE_FIELDS
+};
 
 /* What one run came to, over all ranks. */
 typedef struct {
     double seconds;  /* the slowest rank's */
     double cpu_s;    /* of all ranks */
     double waited_s; /* for processors; negative: not known */
+    double everything_s, sent, covered;
     uint64_t wrong, resends;
 } run_t;
 
@@ -66,6 +82,19 @@ static xm_status_t create_executor(slot_t *slot, int index)
     params.memory_limit = slot->options->memory_limit;
     params.channel = (slot->first + index) % CHANNELS;
     return xm_executor_create(&params, &slot->variants[index].executor);
+}
+
+/* Updates are made by all ranks together, and choose channels of their own. */
+static xm_status_t create_update(slot_t *slot, int index)
+{
+    xm_reshard_params_t params = XM_RESHARD_PARAMS_INIT;
+
+    params.plan = slot->variants[index].prepared->plan;
+    params.buffers = slot->buffers.tensors;
+    params.memory_limit = slot->options->memory_limit;
+    params.turns = true;
+    params.dtype = slot->variants[index].prepared->one->dtype;
+    return xm_update_create(slot->worker, &params, &slot->variants[index].update);
 }
 
 /* The rank's number among those of its host: ranks of a host take its devices in turn. */
@@ -98,9 +127,27 @@ static xm_status_t prepare_slot(slot_t *slot, const rb_prepared_t *prepared)
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d plans and the times of %zu ranks",
                             slot->count, size);
     }
+    slot->setup_ns = -xm_clock_ns();
     for (int v = 0; status == XM_OK && v < slot->count; ++v) {
         slot->variants[v].prepared = &prepared[v];
         status = create_executor(slot, v);
+    }
+    slot->setup_ns += xm_clock_ns();
+    return status;
+}
+
+/* Collective: what the slowest rank needed to prepare, a share for each variant. */
+static xm_status_t gather_setup(slot_t *slot, rb_result_t *results)
+{
+    xm_status_t status =
+        xm_worker_allgather(slot->worker, &slot->setup_ns, slot->gathered, sizeof(slot->setup_ns));
+    int64_t slowest = 0;
+
+    for (int r = 0; status == XM_OK && r < xm_worker_size(slot->worker); ++r) {
+        slowest = slot->gathered[r] > slowest ? slot->gathered[r] : slowest;
+    }
+    for (int v = 0; v < slot->count; ++v) {
+        results[v].setup_s = (double)slowest * 1e-9 / slot->count;
     }
     return status;
 }
@@ -109,6 +156,7 @@ static xm_status_t prepare_slot(slot_t *slot, const rb_prepared_t *prepared)
 static void clear_slot(slot_t *slot)
 {
     for (int v = 0; slot->variants != NULL && v < slot->count; ++v) {
+        xm_update_destroy(slot->variants[v].update);
         xm_executor_destroy(slot->variants[v].executor);
     }
     free(slot->variants);
@@ -150,6 +198,9 @@ static xm_status_t gather_run(slot_t *slot, const int64_t *own, run_t *run)
         run->cpu_s += (double)sample[SAMPLE_CPU_NS] * 1e-9;
         run->wrong += (uint64_t)sample[SAMPLE_WRONG];
         run->resends += (uint64_t)sample[SAMPLE_RESENDS];
+        run->everything_s = fmax(run->everything_s, (double)sample[SAMPLE_EVERYTHING_NS] * 1e-9);
+        run->sent += (double)sample[SAMPLE_SENT];
+        run->covered += (double)sample[SAMPLE_COVERED];
     }
     run->seconds = (double)slowest * 1e-9;
     run->waited_s = (double)waited * 1e-9;
@@ -164,6 +215,61 @@ static int64_t count_resends(const xm_worker_t *worker)
     return (int64_t)counts.resends;
 }
 
+/* Times one way of bringing the destinations up to date; collective. */
+static xm_status_t time_update(slot_t *slot, variant_t *variant, bool everything, int64_t *own)
+{
+    xm_transport_t *transport = xm_worker_transport(slot->worker);
+    xm_update_info_t info = XM_UPDATE_INFO_INIT;
+    xm_status_t status = xm_worker_barrier(slot->worker);
+    int64_t start = xm_transport_now(transport);
+
+    if (status < 0) {
+        return status;
+    }
+    if (everything) {
+        status = xm_executor_run(slot->worker, variant->executor, xm_worker_deadline(slot->worker));
+        own[SAMPLE_EVERYTHING_NS] = xm_transport_now(transport) - start;
+        return status;
+    }
+    status = xm_update_commit(variant->update, 0, &info);
+    own[SAMPLE_NS] = xm_transport_now(transport) - start;
+    own[SAMPLE_SENT] = (int64_t)info.sent_bytes;
+    own[SAMPLE_COVERED] = (int64_t)info.dense_bytes;
+    return status;
+}
+
+/* The same of an update. Elements change before the clock runs, and everything is moved behind it,
+ * for comparison. All variants' data go on from the first one's. */
+static xm_status_t run_update(slot_t *slot, int index, int number, uint64_t salt, run_t *run)
+{
+    variant_t *variant = &slot->variants[index];
+    int64_t own[SAMPLE_FIELDS] = {0}, cpu, waited;
+    xm_status_t status = XM_OK;
+
+    if (index == 0 && number == 0) {
+        rb_tile_buffers_fill(&slot->buffers, salt);
+        status = rb_tile_buffers_expect(&slot->buffers, salt);
+    } else {
+        rb_tile_buffers_change(&slot->buffers, salt, slot->options->pattern,
+                               slot->options->density / 100);
+    }
+    waited = rb_processors_waited_ns(slot->waits);
+    own[SAMPLE_RESENDS] = -count_resends(slot->worker);
+    cpu = xm_clock_cpu_ns();
+    if (status == XM_OK) {
+        status = time_update(slot, variant, false, own);
+    }
+    own[SAMPLE_CPU_NS] = xm_clock_cpu_ns() - cpu;
+    own[SAMPLE_WAITED_NS] = waited < 0 ? -1 : rb_processors_waited_ns(slot->waits) - waited;
+    own[SAMPLE_RESENDS] += count_resends(slot->worker);
+    if (status == XM_OK) {
+        own[SAMPLE_WRONG] =
+            slot->options->validate ? (int64_t)rb_tile_buffers_differ(&slot->buffers) : 0;
+        status = time_update(slot, variant, true, own);
+    }
+    return status == XM_OK ? gather_run(slot, own, run) : status;
+}
+
 /*
  * One run of one variant. Data are written before the barrier and checked after the clock
  * has stopped, so neither is measured. Without validation they are written once, to bring
@@ -176,6 +282,9 @@ static xm_status_t run_once(slot_t *slot, int index, int number, run_t *run)
     int64_t own[SAMPLE_FIELDS] = {0}, cpu, waited;
     xm_status_t status = XM_OK;
 
+    if (slot->options->density > 0) {
+        return run_update(slot, index, number, salt, run);
+    }
     if (slot->options->validate || number == 0) {
         rb_tile_buffers_fill(&slot->buffers, salt);
         if (slot->device.space != NULL) {
@@ -251,6 +360,9 @@ static xm_status_t run_all(slot_t *slot, rb_result_t *results)
             /* The average is built up run by run, over the timed runs only. */
             result->cpu_s += run.cpu_s / options->iterations;
             result->waited_s += run.waited_s / options->iterations;
+            result->everything_s += run.everything_s / options->iterations;
+            result->sent_share +=
+                run.covered > 0 ? run.sent / run.covered / options->iterations : 0;
         }
     }
     xm_cli_progress_destroy(progress);
@@ -333,6 +445,12 @@ xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first
         status = prepare_slot(&slot, prepared);
     }
     status = rb_share_status(worker, status);
+    if (status == XM_OK) {
+        status = gather_setup(&slot, results);
+    }
+    for (int v = 0; status == XM_OK && options->density > 0 && v < count; ++v) {
+        status = create_update(&slot, v);
+    }
     if (status == XM_OK) {
         status = run_all(&slot, results);
     }

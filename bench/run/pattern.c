@@ -8,12 +8,13 @@
  */
 #include "bench/run/pattern.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "comm/base.h"
 
-enum { WORDS = 2, LARGEST = WORDS * (int)sizeof(uint64_t) };
+enum { BLOCK = 128, WORDS = 2, LARGEST = WORDS * (int)sizeof(uint64_t) };
 
 /*
  * Writes a row of elements whose indices rise by one. It is called with constant sizes
@@ -172,6 +173,44 @@ uint64_t rb_pattern_check(const void *buffer, const xm_box_t *box, const int64_t
         in += rows.length * element_size;
     } while (rows_next(&rows));
     return wrong;
+}
+
+/* What an element is picked by: its place, that of its row, or that of its block. */
+static uint64_t picked_by(const rows_t *rows, uint64_t index, int64_t column, rb_changes_t pattern)
+{
+    const int last = rows->box->dims - 1;
+
+    if (pattern == RB_CHANGES_UNIFORM || last < 0) {
+        return index;
+    }
+    if (pattern == RB_CHANGES_ROWS) {
+        return index / (uint64_t)rows->shape[last];
+    }
+    return xm_random_of(index / (uint64_t)rows->shape[last] / BLOCK) ^ (uint64_t)(column / BLOCK);
+}
+
+void rb_pattern_change(void *buffer, const xm_box_t *box, const int64_t *shape,
+                       int64_t element_size, uint64_t salt, rb_changes_t pattern, double share)
+{
+    const uint64_t below = (uint64_t)(fmin(share, 1.0) * 0x1p63), other = xm_random_of(~salt);
+    unsigned char *out = buffer;
+    rows_t rows;
+
+    if (!rows_start(&rows, box, shape)) {
+        return;
+    }
+    do {
+        uint64_t index = rows_index(&rows);
+        int64_t column = box->dims > 0 ? box->lo[box->dims - 1] : 0;
+
+        for (int64_t i = 0; i < rows.length; ++i, out += element_size) {
+            uint64_t by = picked_by(&rows, index + (uint64_t)i, column + i, pattern);
+
+            if (xm_random_of(by ^ other) >> 1 < below) {
+                write_row(out, 1, (size_t)element_size, index + (uint64_t)i, salt, 0);
+            }
+        }
+    } while (rows_next(&rows));
 }
 
 /* Tensor 0 keeps the batch's salt, so a single tensor has the same data with and without

@@ -13,6 +13,7 @@
 
 #include <stdint.h>
 
+#include "bench/cases.h"
 #include "resharding/layout.h"
 
 /** Fills @p buffer (a tile, row-major) with the elements of @p box of a tensor of @p shape. */
@@ -26,6 +27,13 @@ void rb_pattern_poison(void *buffer, const xm_box_t *box, const int64_t *shape,
 /** Number of bytes that differ from what rb_pattern_fill() writes. */
 uint64_t rb_pattern_check(const void *buffer, const xm_box_t *box, const int64_t *shape,
                           int64_t element_size, uint64_t salt);
+
+/**
+ * Gives so many of the elements, as a share of all, the bytes of another salt; the others stay.
+ * Which ones follows from their places and @p salt, so sources and destinations agree on it.
+ */
+void rb_pattern_change(void *buffer, const xm_box_t *box, const int64_t *shape,
+                       int64_t element_size, uint64_t salt, rb_changes_t pattern, double share);
 
 /** The salt of tensor @p tensor of a batch whose salt is @p salt: that itself for tensor 0. */
 uint64_t rb_pattern_tensor_salt(uint64_t salt, int tensor);

@@ -33,8 +33,9 @@ typedef struct rb_rates {
  */
 xm_status_t rb_rates_read(const rb_options_t *options, rb_rates_t *rates, bool *known);
 
-/** What is assumed where nothing is measured and nothing is given: NICs of 10 Gbit/s. */
-void rb_rates_assume(rb_rates_t *rates);
+/** What is assumed where nothing is measured and nothing is given: NICs of 10 Gbit/s; where all of
+ * @p selection are published refits, the DGX H100 that they ran on. */
+void rb_rates_assume(const rb_selection_t *selection, rb_rates_t *rates);
 
 /** Collective: a short probe of the job's links. @p show draws a progress line (one rank only). */
 xm_status_t rb_rates_probe(xm_worker_t *worker, bool show, rb_rates_t *rates);

@@ -4,11 +4,8 @@
  */
 #include "bench/run/report_json.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { FLAGS = JSON_INDENT(1) | JSON_REAL_PRECISION(12) };
 
 /* JSON is UTF-8, arguments and file names are any bytes: those that are not UTF-8 lose
  * what is not ASCII. */
@@ -56,20 +53,4 @@ json_t *rb_json_times(const rb_result_t *result)
     return json_pack("{s:f, s:f, s:f, s:f, s:f, s:o}", "min", times.min, "median", times.median,
                      "max", times.max, "mean", times.mean, "variance", times.variance, "all",
                      rb_json_numbers(result->seconds, result->runs));
-}
-
-/* Standard output first, then the file: a file that cannot be written does not cost the
- * printed report. */
-xm_status_t rb_json_write(const json_t *root, bool print, const char *path)
-{
-    if (print) {
-        if (json_dumpf(root, stdout, FLAGS) != 0) {
-            return xm_error_set(XM_ERR_IO, "cannot write the JSON report to standard output");
-        }
-        (void)fputc('\n', stdout);
-    }
-    if (path != NULL && json_dump_file(root, path, FLAGS) != 0) {
-        return xm_error_set(XM_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    }
-    return xm_cli_flush();
 }

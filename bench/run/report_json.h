@@ -21,6 +21,3 @@ json_t *rb_json_numbers(const double *numbers, int count);
 
 /** Smallest, median and largest time, mean and variance, and all times. */
 json_t *rb_json_times(const rb_result_t *result);
-
-/** Prints a report if @p print says so, then writes it to @p path unless that is NULL. */
-xm_status_t rb_json_write(const json_t *root, bool print, const char *path);

@@ -59,7 +59,8 @@ double rb_result_bound_fraction(const rb_result_t *result)
     double bound = (double)xm_plan_bound_ns(result->prepared->plan) * 1e-9;
     double time = rb_result_time(result);
 
-    return bound > 0 && time > 0 ? bound / time : NAN;
+    /* An update moves less than what the bound is of. */
+    return bound > 0 && time > 0 && result->sent_share <= 0 ? bound / time : NAN;
 }
 
 /* The bound is what the busiest NIC must carry at its rate. */
@@ -106,7 +107,8 @@ double rb_result_sim_error(const rb_result_t *result)
     double time = rb_result_time(result);
     char obstacle[RB_OBSTACLE_TEXT];
 
-    return result->runs > 0 && time > 0 && rb_result_obstacle(result, obstacle) == NULL
+    return result->runs > 0 && time > 0 && result->sent_share <= 0 &&
+                   rb_result_obstacle(result, obstacle) == NULL
                ? (double)xm_plan_makespan_ns(result->prepared->plan) * 1e-9 / time - 1
                : NAN;
 }

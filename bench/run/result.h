@@ -26,12 +26,17 @@ typedef struct rb_result {
     const rb_prepared_t *prepared;
     int runs;        /**< timed runs; 0 after a dry run */
     double *seconds; /**< of each run, the slowest rank's */
+    double setup_s;  /**< of the slowest rank, once: staging buffers and registered memory; 0: no
+                        ranks but simulated ones */
     double cpu_s;    /**< user and system time of all ranks in a timed run, on average; 0: not
                         measured */
     rb_processors_t processors; /**< zeros: no ranks but simulated ones */
-    double waited_s; /**< for which ranks were ready in a timed run, and had no processor, on
-                        average: all together where they share processors, else the longest of a
-                        rank; negative: not known */
+    double waited_s;     /**< for which ranks were ready in a timed run, and had no processor, on
+                            average: all together where they share processors, else the longest of a
+                            rank; negative: not known */
+    double everything_s; /**< with --density: of a run in which everything moves, on average */
+    double sent_share;   /**< with --density: bytes that were sent, of those of everything; 0: none
+                            was asked for */
     bool validated, verified;
     bool in_order;    /**< NICs and ports served one message at a time, in plan order */
     uint64_t resends; /**< chunks that came wrong and were sent again, all ranks and runs */

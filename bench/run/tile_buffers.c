@@ -177,6 +177,66 @@ uint64_t rb_tile_buffers_check(const rb_tile_buffers_t *buffers, uint64_t salt)
     return wrong;
 }
 
+xm_status_t rb_tile_buffers_expect(rb_tile_buffers_t *buffers, uint64_t salt)
+{
+    size_t count = (size_t)xm_plan_tensors(buffers->plan);
+
+    buffers->expected = calloc(count, sizeof(*buffers->expected));
+    for (size_t i = 0; buffers->expected != NULL && i < count; ++i) {
+        const xm_layout_t *dst = xm_plan_tensor_dst(buffers->plan, (int)i);
+        uint64_t bytes = buffers->tensors[i].dst_bytes;
+        xm_box_t box;
+
+        buffers->expected[i] = bytes > 0 ? malloc(bytes) : NULL;
+        if (buffers->expected[i] != NULL) {
+            tile_box(dst, buffers->rank, &box);
+            rb_pattern_fill(buffers->expected[i], &box, xm_layout_shape(dst),
+                            xm_plan_tensor_element_size(buffers->plan, (int)i),
+                            rb_pattern_tensor_salt(salt, (int)i));
+        } else if (bytes > 0) {
+            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a second destination");
+        }
+    }
+    return buffers->expected != NULL
+               ? XM_OK
+               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu tensors", count);
+}
+
+void rb_tile_buffers_change(const rb_tile_buffers_t *buffers, uint64_t salt, rb_changes_t pattern,
+                            double share)
+{
+    for (int i = 0; i < xm_plan_tensors(buffers->plan); ++i) {
+        const xm_layout_t *layouts[] = {xm_plan_tensor_src(buffers->plan, i),
+                                        xm_plan_tensor_dst(buffers->plan, i)};
+        void *tiles[] = {(void *)(uintptr_t)buffers->tensors[i].src, buffers->expected[i]};
+
+        for (int side = 0; side < 2; ++side) {
+            xm_box_t box;
+
+            if (tiles[side] != NULL) {
+                tile_box(layouts[side], buffers->rank, &box);
+                rb_pattern_change(tiles[side], &box, xm_layout_shape(layouts[side]),
+                                  xm_plan_tensor_element_size(buffers->plan, i),
+                                  rb_pattern_tensor_salt(salt, i), pattern, share);
+            }
+        }
+    }
+}
+
+uint64_t rb_tile_buffers_differ(const rb_tile_buffers_t *buffers)
+{
+    uint64_t wrong = 0;
+
+    for (int i = 0; i < xm_plan_tensors(buffers->plan); ++i) {
+        const unsigned char *tile = buffers->tensors[i].dst, *expected = buffers->expected[i];
+
+        for (uint64_t b = 0; expected != NULL && b < buffers->tensors[i].dst_bytes; ++b) {
+            wrong += tile[b] != expected[b];
+        }
+    }
+    return wrong;
+}
+
 /* Shared memory frees the block itself. */
 static void release(xm_shared_memory_t *memory, unsigned char *buffer)
 {
@@ -189,6 +249,10 @@ static void release(xm_shared_memory_t *memory, unsigned char *buffer)
 
 void rb_tile_buffers_clear(rb_tile_buffers_t *buffers)
 {
+    for (int i = 0; buffers->expected != NULL && i < xm_plan_tensors(buffers->plan); ++i) {
+        free(buffers->expected[i]);
+    }
+    free(buffers->expected);
     free(buffers->tensors);
     release(buffers->src_shared, buffers->src);
     release(buffers->dst_shared, buffers->dst);

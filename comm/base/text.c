@@ -219,14 +219,23 @@ char *xm_text_format_bytes(uint64_t bytes, char *buffer, size_t size)
     return buffer;
 }
 
+/* Three digits are more than any prediction knows; two units where a person thinks in two. */
 char *xm_text_format_seconds(double seconds, char *buffer, size_t size)
 {
-    if (seconds >= 1.0) {
-        (void)snprintf(buffer, size, "%.3f s", seconds);
-    } else if (seconds >= 1e-3) {
-        (void)snprintf(buffer, size, "%.3f ms", seconds * 1e3);
+    const char *unit = seconds >= 1.0 ? "s" : seconds >= 1e-3 ? "ms" : "us";
+    double value = seconds * (seconds >= 1.0 ? 1.0 : seconds >= 1e-3 ? 1e3 : 1e6);
+    long long minutes = llround(seconds / 60.0), whole = llround(seconds);
+
+    if (seconds >= 172800.0) {
+        (void)snprintf(buffer, size, "%.*f days", seconds < 864000.0, seconds / 86400.0);
+    } else if (minutes >= 60) {
+        (void)snprintf(buffer, size, "%lld h %lld min", minutes / 60, minutes % 60);
+    } else if (whole >= 100) {
+        (void)snprintf(buffer, size, "%lld min %lld s", whole / 60, whole % 60);
+    } else if (seconds == 0.0) {
+        (void)snprintf(buffer, size, "0 s");
     } else {
-        (void)snprintf(buffer, size, "%.2f us", seconds * 1e6);
+        (void)snprintf(buffer, size, "%.*f %s", value < 9.995 ? 2 : value < 99.95, value, unit);
     }
     return buffer;
 }
@@ -246,6 +255,48 @@ void xm_text_list_add(char *list, size_t size, const char *separator, const char
     va_start(args, format);
     (void)vsnprintf(list + used, size - used, format, args);
     va_end(args);
+}
+
+static size_t count_columns(const char *text, size_t bytes)
+{
+    size_t columns = 0;
+
+    for (size_t i = 0; i < bytes; ++i) {
+        columns += ((unsigned char)text[i] & 0xc0) != 0x80;
+    }
+    return columns;
+}
+
+void xm_text_print_wrapped(FILE *file, size_t columns, const char *first, const char *rest,
+                           const char *format, ...)
+{
+    size_t column = count_columns(first, strlen(first)), words = 0;
+    char *all;
+    va_list args;
+    int length;
+
+    va_start(args, format);
+    length = vasprintf(&all, format, args);
+    va_end(args);
+    if (length < 0) {
+        return;
+    }
+    (void)fputs(first, file);
+    for (const char *at = all + strspn(all, " "); *at != '\0'; at += strspn(at, " ")) {
+        size_t bytes = strcspn(at, " "), width = count_columns(at, bytes);
+
+        if (words > 0 && column + 1 + width > columns) {
+            (void)fprintf(file, "\n%s", rest);
+            column = count_columns(rest, strlen(rest));
+            words = 0;
+        }
+        (void)fprintf(file, "%s%.*s", words > 0 ? " " : "", (int)bytes, at);
+        column += (words > 0) + width;
+        ++words;
+        at += bytes;
+    }
+    (void)fputc('\n', file);
+    free(all);
 }
 
 /* Length of the UTF-8 character at the text's beginning; 0 for anything invalid: overlong

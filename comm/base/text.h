@@ -52,9 +52,17 @@ xm_status_t xm_text_parse_bytes(const char *what, const char *text, uint64_t *by
  */
 char *xm_text_format_bytes(uint64_t bytes, char *buffer, size_t size);
 
-/** Writes @p seconds as e.g. "1.234 s", "12.3 ms", "4.5 us" into @p buffer and returns the buffer.
- */
+/** Writes @p seconds as a person reads them, "11 h 50 min", "2 min 5 s", "1.23 s", "12.3 ms", into
+ * @p buffer and returns the buffer. */
 char *xm_text_format_seconds(double seconds, char *buffer, size_t size);
+
+/** Columns of what commands print; tables and sentences keep to them. */
+enum { XM_TEXT_COLUMNS = 132 };
+
+/** Prints a sentence in lines of at most @p columns, broken between words: the first begins with
+ * @p first, the others with @p rest. */
+void xm_text_print_wrapped(FILE *file, size_t columns, const char *first, const char *rest,
+                           const char *format, ...) XM_PRINTF(5, 6);
 
 /** Appends an item to the list that @p list (@p size bytes) holds, behind @p separator unless it is
  * the first. The list is cut where it is full. */

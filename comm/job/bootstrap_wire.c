@@ -118,6 +118,7 @@ static bool length_allowed(uint32_t type, uint32_t length)
     case XM_BOOTSTRAP_GATHERED:
     case XM_BOOTSTRAP_GATHERV:
     case XM_BOOTSTRAP_GATHEREDV:
+    case XM_BOOTSTRAP_NOTE:
         return length <= XM_BOOTSTRAP_MAX_GATHER;
     case XM_BOOTSTRAP_GOODBYE:
         return length == 0;

@@ -12,10 +12,10 @@
  * Rank 0 speaks first, with a CHALLENGE; HELLO and WELCOME answer it with an identity and a proof
  * of knowing the job's secret (job_secret.h). REFUSAL, ABORT and FAULT carry a fault, GATHER one
  * rank's block and GATHERED the blocks of all ranks, GATHERV and GATHEREDV the same with blocks of
- * differing lengths; GOODBYE is empty. A card is no frame: it tells where rank 0 listens, and
- * travels through the allgather of a launcher or a caller. Decoders check everything they read
- * (magic, version, type, the length that the type allows, text without control characters), because
- * anybody can connect to an open port.
+ * differing lengths; NOTE is a meeting's; GOODBYE is empty. A card is no frame: it tells where rank
+ * 0 listens, and travels through the allgather of a launcher or a caller. Decoders check everything
+ * they read (magic, version, type, the length that the type allows, text without control
+ * characters), because anybody can connect to an open port.
  */
 #pragma once
 
@@ -52,7 +52,8 @@ typedef enum xm_bootstrap_type {
     XM_BOOTSTRAP_FAULT,     /**< 0 → rank: a rank is gone */
     XM_BOOTSTRAP_CHALLENGE, /**< 0 → who has connected: prove that you belong here */
     XM_BOOTSTRAP_GATHERV,   /**< rank → 0: my block, of whatever length */
-    XM_BOOTSTRAP_GATHEREDV  /**< 0 → rank: the lengths of all blocks, and all blocks */
+    XM_BOOTSTRAP_GATHEREDV, /**< 0 → rank: the lengths of all blocks, and all blocks */
+    XM_BOOTSTRAP_NOTE       /**< both, at a meeting (comm/meeting/note.h) */
 } xm_bootstrap_type_t;
 
 typedef struct xm_bootstrap_header {

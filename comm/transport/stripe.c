@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How messages are spread over the rails between two ranks. Both ends compute the same shares
- * from the rates they exchanged, in integers only, so that no difference in floating point can
- * make them cut a message at different places; nothing about the cut travels with a message.
- * Shares are proportional to rates, which makes all fragments of a message end at about the
- * same time. A rail that is much slower than the rest is left out: it would finish last,
- * whatever small fragment it got. */
+ * from the rates they exchanged, in integers only, so that both use the same rails. A rail that is
+ * much slower than the rest is left out: it would finish last, whatever small chunk it got. */
 #include "comm/transport/stripe.h"
 
-#include "comm/base.h"
-
-/* WHOLE: all of a message, in units of a share. THIN: rails below 1 / THIN are not used.
- * ALIGNMENT: of the boundaries between fragments, one cache line. A fragment is at least
- * XM_STRIPE_THRESHOLD / THIN less a little, far more than that. */
-enum { WHOLE = 65536, THIN = 16, ALIGNMENT = 64 };
+/* WHOLE: all bytes, in units of a share. THIN: rails below 1 / THIN are not used. */
+enum { WHOLE = 65536, THIN = 16 };
 
 /* A transfer is as fast as its slower end; a rate that only one end knows is the best guess. */
 static uint64_t weight_of(uint64_t ours, uint64_t theirs)
@@ -65,27 +58,11 @@ void xm_stripe_make_without(xm_stripe_t *stripe, const uint64_t *ours, const uin
     }
 }
 
-/* The rail of a short message. All messages with a tag take the same one, because their order
- * must be kept and rails do not keep it among each other. The last share ends at WHOLE, above
- * every value of `at`, so the loop ends. */
-int xm_stripe_rail(const xm_stripe_t *stripe, uint64_t tag)
-{
-    /* Tags are often small counters: a multiplication spreads their low bits to the top. */
-    uint32_t at = (uint32_t)(xm_hash_spread(tag + 1) >> 48);
-    int rail = 0;
-
-    while (at >= stripe->end[rail]) {
-        ++rail;
-    }
-    return rail;
-}
-
-/* The end of a rail's fragment. The product is split so that it cannot overflow for any length; the
- * last end is the length itself. */
+/* The product is split so that it cannot overflow for any length; the last end is the length
+ * itself. */
 size_t xm_stripe_end(const xm_stripe_t *stripe, size_t length, int rail)
 {
     size_t share = stripe->end[rail];
-    size_t end = length / WHOLE * share + length % WHOLE * share / WHOLE;
 
-    return end == length ? end : end / ALIGNMENT * ALIGNMENT;
+    return length / WHOLE * share + length % WHOLE * share / WHOLE;
 }

@@ -4,12 +4,7 @@
  * How messages between two ranks are spread over the rails between them. Internal.
  *
  * Rail i joins the i-th NICs of both; its weight is the smaller of their rates. Both ends compute
- * the same answers from what they exchanged and from a message's tag and length, so nothing about
- * it travels with a message:
- *  - from half of XM_STRIPE_THRESHOLD bytes a rail in use on, a message is split, one piece for
- * each rail in use, in rail order and in proportion to the weights;
- *  - a shorter one goes whole over one rail, chosen by a hash of its tag, so that many of them
- *    load the rails in proportion too.
+ * the same shares from what they exchanged.
  */
 #pragma once
 
@@ -18,10 +13,6 @@
 #include <stdint.h>
 
 #include "comm/topology.h"
-
-/* Where two rails of 1 Gbit/s begin to win over one: a piece of 32 KiB takes as long as the
- * handshake of a second message. */
-enum { XM_STRIPE_THRESHOLD = 64 * 1024 };
 
 typedef struct xm_stripe {
     int rails;                 /**< rails between the two, in use or not */
@@ -47,14 +38,5 @@ static inline bool xm_stripe_uses(const xm_stripe_t *stripe, int rail)
     return stripe->end[rail] > (rail > 0 ? stripe->end[rail - 1] : 0);
 }
 
-static inline bool xm_stripe_splits(const xm_stripe_t *stripe, size_t length)
-{
-    return stripe->used > 1 && length >= (size_t)XM_STRIPE_THRESHOLD / 2 * (size_t)stripe->used;
-}
-
-/** The rail of a message that is not split. */
-int xm_stripe_rail(const xm_stripe_t *stripe, uint64_t tag);
-
-/** Where the piece of rail @p rail ends in a message that is split: it begins where that of the
- * rail before ends. No piece of a rail in use is empty. */
+/** How many of so many bytes rails 0 … @p rail carry together. */
 size_t xm_stripe_end(const xm_stripe_t *stripe, size_t length, int rail);

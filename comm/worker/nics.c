@@ -507,9 +507,7 @@ static xm_status_t choose_or_not(chooser_state_t *self, char text[XM_WORKER_NICS
     if (count_mode(self, MODE_NAMED) + count_mode(self, MODE_UCX) > 0) {
         return leave_to_ucx(self, "a rank has set UCX_NET_DEVICES, or XM_NICS to names");
     }
-    return self->size <= XM_UCX_MAX_RANKS_SPLIT
-               ? choose_together(self, text)
-               : leave_to_ucx(self, "the job is too large for several NICs");
+    return choose_together(self, text);
 }
 
 /* Collective if the job spans machines. Everything is freed in one place. */

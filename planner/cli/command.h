@@ -91,37 +91,6 @@ xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t 
 /** Reads "4GiB" or "10%" as the parameters of planners have it; NULL: the default. */
 xm_status_t ap_command_parse_reserve(const char *text, double *reserve);
 
-/** Where a command's JSON document goes: to standard output instead of the table, to a file beside
- *  it, or nowhere. */
-typedef struct ap_command_json {
-    bool print;
-    const char *file;
-} ap_command_json_t;
-
-#define AP_COMMAND_JSON_OPTIONS(json, help)                                                        \
-    AP_COMMAND_ROW("json", 0, XM_CLI_FLAG, &(json)->print, NULL, 0, 0, help),                      \
-        AP_COMMAND_ROW("json-file", 'J', XM_CLI_OUTPUT, &(json)->file, "FILE", 0, 0,               \
-                       "Write the JSON document to a file.")
-
-static inline bool ap_command_wants_json(const ap_command_json_t *json)
-{
-    return json->print || json->file != NULL;
-}
-
-/** Puts a text, which it frees, where @p json says. NULL means that memory was short for @p what.
- */
-xm_status_t ap_command_give_text(const ap_command_json_t *json, char *text, const char *what);
-
-/** Puts a document, which it takes over, where @p json says. NULL as below. */
-xm_status_t ap_command_give_json(const ap_command_json_t *json, json_t *document);
-
-/** Prints a text, which it frees. NULL means that memory was short for @p what. */
-xm_status_t ap_command_print_text(char *text, const char *what);
-
-/** Prints a document, which it takes over. NULL means that building it ran out of memory: callers
- *  hand in the result of json_pack() without a look at it. */
-xm_status_t ap_command_print_json(json_t *document);
-
 /** Parses "8,16,32" into at most @p capacity positive integers. */
 xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *values,
                                   size_t capacity, size_t *count);

@@ -8,6 +8,7 @@
  */
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +28,8 @@ static const char summary[] =
 typedef struct compare_options {
     const char *like;
     ap_command_search_t search;
-    bool list;
-    ap_command_json_t json;
+    bool list, wide;
+    xm_cli_json_t json;
 } compare_options_t;
 
 /* Says what the two mesh axes of a row may do. A set of roles is the index into the names; sets for
@@ -51,29 +52,39 @@ static const char *recompute_text(const ap_space_t *space)
 
 /* Prints the table of planners itself, which costs nothing to look at: it needs neither model nor
  * cluster, so that one can choose before one waits. */
-static xm_status_t list_rows(void)
+static xm_status_t list_rows(const compare_options_t *o)
 {
+    static const xm_table_column_t columns[] = {
+        {"planner", "", -16, false}, {"source", "", -21, false},   {"axes", "", -12, false},
+        {"ZeRO", "", -4, false},     {"stages", "", -6, false},    {"recompute", "", -9, false},
+        {"search", "", -21, false},  {"schedule", "", -13, false}, {"memory", "", -6, false}};
+    xm_table_t table = {stdout, columns, 9, .wide = o->wide};
     int count;
     const ap_planner_preset_t *rows = ap_planner_presets(&count);
 
-    (void)printf("# %-17s %-21s %-12s %9s %10s %9s %-21s %-14s %s\n", "planner", "source", "axes",
-                 "ZeRO", "stages", "recompute", "search", "schedule", "memory");
+    xm_table_head(&table);
     for (int i = 0; i < count; ++i) {
         const ap_planner_preset_t *row = &rows[i];
         const ap_space_t *space = &row->space;
+        unsigned modes = space->parameter_modes;
         char roles[TEXT];
 
         roles_text(space, roles, sizeof(roles));
-        (void)printf("  %-17s %-21s %-12s %9s %10s %9s %-21s %-14s %s\n", row->name, row->source,
-                     roles,
-                     (space->parameter_modes >> AP_PARAMETER_STATE_SHARDED & 1U) != 0 ? "1, 3"
-                     : (space->parameter_modes >> AP_PARAMETER_SHARDED & 1U) != 0     ? "3"
-                                                                                      : "no",
-                     !space->pipeline            ? "one"
-                     : space->stage_devices == 1 ? "of one"
-                                                 : "any",
-                     recompute_text(space), ap_search_kind_name(row->search), row->schedule.kind,
-                     row->memory ? "yes" : "no");
+        xm_table_text(&table, "%s", row->name);
+        xm_table_text(&table, "%s", row->source);
+        xm_table_text(&table, "%s", roles);
+        xm_table_text(&table, "%s",
+                      (modes >> AP_PARAMETER_STATE_SHARDED & 1U) != 0 ? "1, 3"
+                      : (modes >> AP_PARAMETER_SHARDED & 1U) != 0     ? "3"
+                                                                      : "no");
+        xm_table_text(&table, "%s",
+                      !space->pipeline            ? "one"
+                      : space->stage_devices == 1 ? "of one"
+                                                  : "any");
+        xm_table_text(&table, "%s", recompute_text(space));
+        xm_table_text(&table, "%s", ap_search_kind_name(row->search));
+        xm_table_text(&table, "%s", row->schedule.kind);
+        xm_table_text(&table, "%s", row->memory ? "yes" : "no");
     }
     return xm_cli_flush();
 }
@@ -110,34 +121,42 @@ static xm_status_t choose_rows(const char *names, const ap_planner_preset_t **ch
     return status;
 }
 
+static const xm_table_column_t columns[] = {
+    {"planner", "", -16, false}, {"step", "", 12, false},
+    {"ratio", "", 6, false},     {"memory", "", 10, false},
+    {"search", "", 12, false},   {"where it differs from default", "", -67, false}};
+
 /* Prints one planner's result. A row without a plan says why instead, and still says how long its
  * search was; where our own planner has found no plan there is no ratio and no difference to
  * print. */
-static void print_row(const ap_like_result_t *row, const ap_like_result_t *ours)
+static void print_row(xm_table_t *table, const ap_like_result_t *row, const ap_like_result_t *ours)
 {
-    char step[TEXT], memory[TEXT], over[TEXT], search[TEXT], ratio[TEXT], differs[DIFFERENCE];
+    bool planned = row->plan != NULL, both = planned && ours->plan != NULL;
+    char over[TEXT], seconds[TEXT], memory[TEXT], differs[DIFFERENCE] = "";
+    char said[2 * DIFFERENCE] = "";
 
-    xm_text_format_seconds(row->search_seconds, search, sizeof(search));
-    if (row->plan == NULL) {
-        (void)printf("  %-17s %12s %8s %10s %12s  no plan: %s\n", row->row->name, "-", "-", "-",
-                     search, row->why);
-        return;
-    }
-    (void)snprintf(ratio, sizeof(ratio), "-");
-    differs[0] = '\0';
-    if (ours->plan != NULL) {
-        (void)snprintf(ratio, sizeof(ratio), "%.3f", row->step / ours->step);
+    if (both) {
         (void)ap_like_difference(row->plan, ours->plan, differs, sizeof(differs));
     }
-    (void)printf("  %-17s %12s %8s %10s %12s  ", row->row->name,
-                 xm_text_format_seconds(row->step, step, sizeof(step)), ratio,
-                 xm_text_format_bytes((uint64_t)row->memory, memory, sizeof(memory)), search);
-    if (row->over_bytes > 0.0) {
-        (void)printf("does not fit: %s too much%s",
-                     xm_text_format_bytes((uint64_t)row->over_bytes, over, sizeof(over)),
-                     differs[0] != '\0' ? "; " : "");
+    if (!planned) {
+        xm_text_list_add(said, sizeof(said), "; ", "no plan: %s", row->why);
+    } else if (row->over_bytes > 0.0) {
+        xm_text_list_add(said, sizeof(said), "; ", "does not fit: %s too much",
+                         xm_text_format_bytes((uint64_t)row->over_bytes, over, sizeof(over)));
     }
-    (void)printf("%s\n", differs);
+    if (differs[0] != '\0') {
+        xm_text_list_add(said, sizeof(said), "; ", "%s", differs);
+    }
+    xm_table_text(table, "%s", row->row->name);
+    xm_table_text(table, "%s",
+                  planned ? xm_text_format_seconds(row->step, seconds, sizeof(seconds)) : "-");
+    xm_table_number(table, 3, both ? row->step / ours->step : NAN);
+    xm_table_text(table, "%s",
+                  planned ? xm_text_format_bytes((uint64_t)row->memory, memory, sizeof(memory))
+                          : "-");
+    xm_table_text(table, "%s",
+                  xm_text_format_seconds(row->search_seconds, seconds, sizeof(seconds)));
+    xm_table_text(table, "%s", said);
 }
 
 /* Prints the points of a search that answers with a curve of time over memory instead of one plan.
@@ -159,6 +178,7 @@ static void print_table(const compare_options_t *o, const ap_planner_params_t *p
                         const ap_like_result_t *results, int count)
 {
     const ap_like_result_t *ours = &results[count - 1];
+    xm_table_t table = {stdout, columns, 6, .wide = o->wide};
 
     (void)printf("# %s on %s, %d x %d devices, batch %" PRId64 "\n", o->search.model,
                  xm_cluster_profile_name(params->profile),
@@ -174,10 +194,9 @@ static void print_table(const compare_options_t *o, const ap_planner_params_t *p
                      ap_plan_recompute_text(ours->plan, recompute, sizeof(recompute)),
                      info->schedule);
     }
-    (void)printf("# %-17s %12s %8s %10s %12s  %s\n", "planner", "step", "ratio", "memory", "search",
-                 "where it differs from default");
+    xm_table_head(&table);
     for (int i = 0; i < count; ++i) {
-        print_row(&results[i], ours);
+        print_row(&table, &results[i], ours);
     }
     for (int i = 0; i < count; ++i) {
         if (results[i].curve_count > 0) {
@@ -253,8 +272,8 @@ static xm_status_t give(const compare_options_t *o, const ap_planner_params_t *p
 {
     xm_status_t status = XM_OK;
 
-    if (ap_command_wants_json(&o->json)) {
-        status = ap_command_give_json(&o->json, to_json(o, params, results, count));
+    if (xm_cli_wants_json(&o->json)) {
+        status = xm_cli_give_json(&o->json, to_json(o, params, results, count));
     }
     if (status == XM_OK && !o->json.print) {
         print_table(o, params, results, count);
@@ -280,7 +299,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
 
     (void)cli;
     if (o->list) {
-        return list_rows();
+        return list_rows(o);
     }
     status = choose_rows(o->like, rows, &count);
     if (status == XM_OK) {
@@ -323,7 +342,10 @@ int ap_command_compare(int argc, char *const *argv)
         {"model", 0, XM_CLI_STRING, &o.search.model, "NAME", 0, 0,
          "Built-in model; autopar import lists them."},
         AP_COMMAND_SEARCH_OPTIONS(&o.search),
-        AP_COMMAND_JSON_OPTIONS(&o.json, "Print the comparison as JSON instead of a table."),
+        {"wide", 0, XM_CLI_FLAG, &o.wide, NULL, 0, 0,
+         "Print all of the last column, not 132 characters of a line."},
+        XM_CLI_JSON_OPTIONS(XM_CLI_OUTPUT, &o.json,
+                            "Print the comparison as JSON instead of a table."),
     };
     const xm_cli_command_t command = XM_CLI_COMMAND(
         program, NULL, summary,

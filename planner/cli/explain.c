@@ -23,19 +23,19 @@ typedef struct explain_options {
     const char *cluster;
     double overlap;
     int operators;
-    ap_command_json_t json;
+    xm_cli_json_t json;
 } explain_options_t;
 
 /* Prints the plan before its explanation, since the explanation names stages and boundaries by
  * number; JSON has only the explanation, as the plan is a JSON file already. */
 static xm_status_t print(const ap_plan_t *plan, const ap_explanation_t *explanation,
-                         const ap_command_json_t *json)
+                         const xm_cli_json_t *json)
 {
     xm_status_t status = XM_OK;
 
-    if (ap_command_wants_json(json)) {
-        status = ap_command_give_text(json, ap_explanation_text(explanation),
-                                      "the text of the explanation");
+    if (xm_cli_wants_json(json)) {
+        status =
+            xm_cli_give_text(json, ap_explanation_text(explanation), "the text of the explanation");
     }
     if (!json->print) {
         ap_plan_print(plan, stdout);
@@ -87,7 +87,7 @@ int ap_command_explain(int argc, char *const *argv)
          "(default: the profile's); as the plan was made with."},
         {"operators", 0, XM_CLI_INT, &o.operators, "COUNT", 0, 1000,
          "Operators to explain in each stage, the dearest first (default 3)."},
-        AP_COMMAND_JSON_OPTIONS(&o.json, "Print JSON instead of text."),
+        XM_CLI_JSON_OPTIONS(XM_CLI_OUTPUT, &o.json, "Print JSON instead of text."),
     };
     const xm_cli_command_t command =
         XM_CLI_COMMAND(program, "PLAN.json", summary,

@@ -23,7 +23,7 @@ static const char summary[] =
 typedef struct export_options {
     const char *output;
     int form;
-    bool json;
+    xm_cli_json_t json;
 } export_options_t;
 
 typedef struct export_job {
@@ -55,9 +55,10 @@ static xm_status_t print_written(const ap_plan_t *plan, const export_options_t *
 {
     static const char *const forms[] = {"jax", "hlo", "torch"};
 
-    return ap_command_print_json(json_pack("{s:i, s:s, s:s, s:s, s:i}", "version", 1, "model",
-                                           ap_plan_info(plan)->model, "to", forms[o->form],
-                                           "output", o->output, "stages", ap_plan_stages(plan)));
+    return xm_cli_give_json(&o->json,
+                            json_pack("{s:i, s:s, s:s, s:s, s:i}", "version", 1, "model",
+                                      ap_plan_info(plan)->model, "to", forms[o->form], "output",
+                                      o->output, "stages", ap_plan_stages(plan)));
 }
 
 /* Options that contradict each other are refused before the plan is read, so that a long file does
@@ -69,7 +70,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     ap_plan_t *plan;
     xm_status_t status;
 
-    if (o->json && o->output == NULL) {
+    if (xm_cli_wants_json(&o->json) && o->output == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "--json needs --output: standard output gets the export");
     }
@@ -82,7 +83,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     }
     status =
         write_plan(&(export_job_t){.plan = plan, .form = (ap_export_form_t)o->form}, o->output);
-    if (status == XM_OK && o->json) {
+    if (status == XM_OK && xm_cli_wants_json(&o->json)) {
         status = print_written(plan, o);
     }
     ap_plan_destroy(plan);
@@ -97,8 +98,8 @@ int ap_command_export(int argc, char *const *argv)
          "PartitionSpecs, XLA's sharding attributes, or DTensor placements."},
         {"output", 'o', XM_CLI_OUTPUT, &o.output, "FILE", 0, 0,
          "Write to a file (default: standard output)."},
-        {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0,
-         "With --output: print as JSON what was written."},
+        XM_CLI_JSON_OPTIONS(XM_CLI_OUTPUT, &o.json,
+                            "With --output: print as JSON what was written."),
     };
     const xm_cli_command_t command =
         XM_CLI_COMMAND(program, "PLAN.json", summary,

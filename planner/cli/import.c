@@ -26,17 +26,18 @@ typedef struct import_options {
     const char *output;
     xm_cli_list_t dims;
     int batch, hidden, layers, sequence, training;
-    bool list, json;
+    xm_cli_json_t json;
+    bool list;
 } import_options_t;
 
 /* Builds every model of the zoo to count its parameters, rather than keep a table of numbers that
  * could differ from what the builders do. */
-static xm_status_t list_models(bool json)
+static xm_status_t list_models(const xm_cli_json_t *json)
 {
     json_t *models = json_array();
     const char *name;
 
-    if (!json) {
+    if (!json->print) {
         (void)printf("# %-18s %14s %7s\n", "model", "parameters", "layers");
     }
     for (size_t i = 0; (name = ap_zoo_name(i)) != NULL; ++i) {
@@ -48,22 +49,19 @@ static xm_status_t list_models(bool json)
             json_decref(models);
             return status;
         }
-        if (json) {
-            (void)json_array_append_new(models, json_pack("{s:s, s:f, s:i}", "name", name,
-                                                          "parameters", ap_graph_parameters(graph),
-                                                          "layers", ap_graph_layers(graph)));
-        } else {
+        (void)json_array_append_new(models, json_pack("{s:s, s:f, s:i}", "name", name, "parameters",
+                                                      ap_graph_parameters(graph), "layers",
+                                                      ap_graph_layers(graph)));
+        if (!json->print) {
             (void)printf("  %-18s %14.0f %7d\n", name, ap_graph_parameters(graph),
                          ap_graph_layers(graph));
         }
         ap_graph_destroy(graph);
     }
-    if (json) {
-        return ap_command_print_json(json_pack("{s:i, s:o}", "version", 1, "models", models));
+    if (!json->print) {
+        (void)printf("  %-18s (N square weights; see --hidden)\n", "mlpN");
     }
-    json_decref(models);
-    (void)printf("  %-18s (N square weights; see --hidden)\n", "mlpN");
-    return xm_cli_flush();
+    return xm_cli_give_json(json, json_pack("{s:i, s:o}", "version", 1, "models", models));
 }
 
 static const char *const phase_names[] = {"forward", "backward", "update"};
@@ -90,7 +88,8 @@ static contents_t count_contents(const ap_graph_t *graph)
     return c;
 }
 
-static xm_status_t print_graph_json(const ap_graph_t *graph, const ap_frontend_notes_t *notes)
+static xm_status_t give_graph(const ap_graph_t *graph, const ap_frontend_notes_t *notes,
+                              const xm_cli_json_t *json)
 {
     const contents_t c = count_contents(graph);
     json_t *phases = json_object(), *unknown = json_array();
@@ -108,11 +107,11 @@ static xm_status_t print_graph_json(const ap_graph_t *graph, const ap_frontend_n
 
         (void)json_array_append_new(unknown, json_pack("{s:s, s:i}", "name", name, "count", count));
     }
-    return ap_command_print_json(
-        json_pack("{s:i, s:s, s:i, s:i, s:f, s:i, s:o, s:o}", "version", 1, "name",
-                  ap_graph_name(graph), "inputs", c.inputs, "parameters", c.parameters,
-                  "parameter_elements", ap_graph_parameters(graph), "layers",
-                  ap_graph_layers(graph), "phases", phases, "unknown_operators", unknown));
+    return xm_cli_give_json(
+        json, json_pack("{s:i, s:s, s:i, s:i, s:f, s:i, s:o, s:o}", "version", 1, "name",
+                        ap_graph_name(graph), "inputs", c.inputs, "parameters", c.parameters,
+                        "parameter_elements", ap_graph_parameters(graph), "layers",
+                        ap_graph_layers(graph), "phases", phases, "unknown_operators", unknown));
 }
 
 static xm_status_t print_graph(const ap_graph_t *graph, const ap_frontend_notes_t *notes)
@@ -149,7 +148,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     xm_status_t status;
 
     if (o->list) {
-        return list_models(o->json);
+        return list_models(&o->json);
     }
     if (model == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
@@ -173,7 +172,10 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
         status = ap_json_save(graph, o->output);
     }
     if (status == XM_OK) {
-        status = o->json ? print_graph_json(graph, notes) : print_graph(graph, notes);
+        status = o->json.print ? XM_OK : print_graph(graph, notes);
+    }
+    if (status == XM_OK && xm_cli_wants_json(&o->json)) {
+        status = give_graph(graph, notes, &o->json);
     }
     ap_frontend_notes_destroy(notes);
     ap_graph_destroy(graph);
@@ -200,7 +202,7 @@ int ap_command_import(int argc, char *const *argv)
          "Tokens a sample of a built-in language model (default: its own)."},
         {"list-models", 0, XM_CLI_FLAG, &o.list, NULL, 0, 0,
          "List the built-in models with their parameters."},
-        {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print JSON instead of text."},
+        XM_CLI_JSON_OPTIONS(XM_CLI_OUTPUT, &o.json, "Print JSON instead of text."),
     };
     const xm_cli_command_t command = XM_CLI_COMMAND(
         program, "MODEL|FILE", summary, "autopar import gpt-1.3b -o graph.json", table, 0, 1);

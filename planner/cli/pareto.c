@@ -51,15 +51,6 @@ static json_t *curve_json(const ap_planner_curve_t *curve)
     return json_pack("{s:i, s:b, s:o}", "version", 1, "stopped", curve->stopped, "curve", list);
 }
 
-static xm_status_t put_json(const void *context, FILE *stream)
-{
-    json_t *document = curve_json(context);
-    bool written = document != NULL && json_dumpf(document, stream, JSON_INDENT(1)) == 0;
-
-    json_decref(document);
-    return written ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the curve as JSON");
-}
-
 /* Both axes begin at 0. Between two plans the slower one is the best there is, hence steps. */
 static xm_status_t put_figure(const void *context, FILE *stream)
 {
@@ -90,8 +81,8 @@ static xm_status_t put_figure(const void *context, FILE *stream)
     return XM_OK;
 }
 
-xm_status_t ap_pareto_run(const ap_planner_params_t *params, bool json, const char *output,
-                          const char *plot)
+xm_status_t ap_pareto_run(const ap_planner_params_t *params, const xm_cli_json_t *json,
+                          const char *output, const char *plot)
 {
     ap_planner_params_t shown = *params;
     xm_cli_progress_t *progress = xm_cli_progress_create("autopar plan");
@@ -105,13 +96,14 @@ xm_status_t ap_pareto_run(const ap_planner_params_t *params, bool json, const ch
     if (status != XM_OK) {
         return status;
     }
-    if (json) {
-        status = ap_command_print_json(curve_json(&curve));
-    } else {
+    if (!json->print) {
         print(&curve);
     }
+    if (xm_cli_wants_json(json)) {
+        status = xm_cli_give_json(json, curve_json(&curve));
+    }
     if (status == XM_OK && output != NULL) {
-        status = ap_output_file_write(output, put_json, &curve);
+        status = xm_cli_give_json(&(xm_cli_json_t){.file = output}, curve_json(&curve));
     }
     if (status == XM_OK && plot != NULL) {
         status = ap_output_file_write(plot, put_figure, &curve);

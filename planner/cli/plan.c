@@ -36,7 +36,8 @@ typedef struct plan_options {
     int devices, submeshes;
     uint64_t bandwidth;
     double overlap, time_limit;
-    bool json, no_cross_mesh, keep_host_order, all_devices, pareto;
+    xm_cli_json_t json;
+    bool no_cross_mesh, keep_host_order, all_devices, pareto;
 } plan_options_t;
 
 /* Says what a model file was read as: a cut into layers that is uneven or crosses large tensors
@@ -112,9 +113,10 @@ static xm_status_t write_plan(const ap_plan_t *plan, const plan_options_t *o)
 {
     xm_status_t status = XM_OK;
 
-    if (o->json) {
-        status = ap_command_print_text(ap_plan_text(plan), "the text of the plan");
-    } else {
+    if (xm_cli_wants_json(&o->json)) {
+        status = xm_cli_give_text(&o->json, ap_plan_text(plan), "the text of the plan");
+    }
+    if (!o->json.print) {
         ap_plan_print(plan, stdout);
     }
     if (status == XM_OK && o->output != NULL) {
@@ -200,11 +202,11 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
                       "%s: stopped by --time-limit; the best plan is at most %.2f %% faster\n",
                       program, 100.0 * (1.0 - result.bound / result.objective));
     }
-    if (status == XM_OK && result.read.graph != NULL && !o->json) {
+    if (status == XM_OK && result.read.graph != NULL && !o->json.print) {
         print_model(o->search.model, &result.read);
         print_step(o, &result.read);
     }
-    if (status == XM_OK && o->planner == NULL && o->like == NULL && !o->json) {
+    if (status == XM_OK && o->planner == NULL && o->like == NULL && !o->json.print) {
         print_orders(&result);
     }
     if (status == XM_OK) {
@@ -231,7 +233,7 @@ static xm_status_t search(const plan_options_t *o)
     }
     if (status == XM_OK) {
         params.profile = profile;
-        status = o->pareto ? ap_pareto_run(&params, o->json, o->output, o->plot)
+        status = o->pareto ? ap_pareto_run(&params, &o->json, o->output, o->plot)
                            : plan_and_write(o, &params);
     }
     ap_layers_option_clear(&layers);
@@ -266,7 +268,7 @@ static xm_status_t answer(const plan_options_t *o)
         request.params.progress = print_progress;
         status = ap_planner_run(&request.params, &result);
     }
-    printed.json = true;
+    printed.json.print = true;
     if (status == XM_OK) {
         status = write_plan(result.plan, &printed);
     }
@@ -302,7 +304,7 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
     ap_plan_like_t like = {.planner = o->like,
                            .input = ap_command_argument(cli, 0),
                            .devices = o->devices,
-                           .json = o->json};
+                           .json = &o->json};
     int64_t micro_batches[1];
     size_t count;
     xm_status_t status;
@@ -428,7 +430,7 @@ int ap_command_plan(int argc, char *const *argv)
          "With --like piper: bytes per second between devices, instead of the input's."},
         {"output", 'o', XM_CLI_OUTPUT, &o.output, "FILE", 0, 0, "Write the plan as JSON."},
         {"plot", 0, XM_CLI_OUTPUT, &o.plot, "FILE", 0, 0, "Write a figure of the plan as SVG."},
-        {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0, "Print the plan as JSON instead of a table."},
+        XM_CLI_JSON_OPTIONS(XM_CLI_OUTPUT, &o.json, "Print the plan as JSON instead of a table."),
     };
     const xm_cli_command_t command = XM_CLI_COMMAND(
         program, "[INPUT.json]", summary,

@@ -28,22 +28,13 @@ static const char *const planners[PLANNERS] = {"piper", "dnn-partitioning"};
  * always gives the same placement. */
 static const uint64_t SEED = 1;
 
-/* Prints the document or writes it to the file asked for. Takes it over; NULL: out of memory. */
+/* Gives the document where --json and -J say, and to -o. Takes it over. */
 static xm_status_t give_document(const ap_plan_like_t *like, json_t *document)
 {
-    xm_status_t status = XM_OK;
+    xm_status_t status = xm_cli_give_json(like->json, json_incref(document));
+    xm_status_t saved = xm_cli_give_json(&(xm_cli_json_t){.file = like->output}, document);
 
-    if (document == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the answer");
-    }
-    if (like->json && json_dumpf(document, stdout, JSON_INDENT(1)) == 0) {
-        (void)putchar('\n');
-    }
-    if (like->output != NULL && json_dump_file(document, like->output, JSON_INDENT(1)) != 0) {
-        status = xm_error_set(XM_ERR_IO, "cannot write %s", like->output);
-    }
-    json_decref(document);
-    return status == XM_OK ? xm_cli_flush() : status;
+    return status == XM_OK ? saved : status;
 }
 
 /* Writes a stage with the ids of the nodes and of the variants as the input file has them, so that
@@ -124,7 +115,7 @@ static xm_status_t run_piper(const ap_plan_like_t *like, const char *text, size_
     problem.bandwidth = like->bandwidth > 0.0 ? like->bandwidth : problem.bandwidth;
     status = ap_piper_solve(&problem, &plan);
     if (status == XM_OK) {
-        if (!like->json) {
+        if (!like->json->print) {
             print_piper(&problem, &plan);
         }
         status = give_document(like, piper_to_json(&problem, &plan));
@@ -192,7 +183,7 @@ static xm_status_t run_placement(const ap_plan_like_t *like, const char *text, s
         status = ap_placement_search(&problem, &contiguous, SEED, &free_form);
     }
     if (status == XM_OK) {
-        if (!like->json) {
+        if (!like->json->print) {
             print_placement(&problem, &contiguous, &free_form);
         }
         status = give_document(

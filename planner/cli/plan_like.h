@@ -5,9 +5,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-
-#include "comm/base.h"
+#include "cli_support.h"
 
 typedef struct ap_plan_like {
     const char *planner; /**< "piper" or "dnn-partitioning" */
@@ -17,7 +15,7 @@ typedef struct ap_plan_like {
     int micro_batches;  /**< piper; 0: the input's */
     double memory;      /**< bytes of a device; 0: the input's */
     double bandwidth;   /**< piper, bytes per second; 0: the input's */
-    bool json;
+    const xm_cli_json_t *json;
 } ap_plan_like_t;
 
 /** Reads the input, solves it, prints the answer. */

@@ -46,11 +46,19 @@ typedef struct probe_options {
     double threshold;           /* per cent */
     const char *import, *cluster, *axis, *collective;
     const char *collectives; /* what of them to measure */
-    bool json;
+    xm_cli_json_t json;
     int argc; /* the command line, for the local ranks */
     char *const *argv;
     int code; /* the exit status, unless there is an error */
 } probe_options_t;
+
+/* The files that this process will write. Of several ranks only the first does. */
+static xm_status_t check_outputs(const probe_options_t *o)
+{
+    xm_status_t status = xm_file_check_output("--output", o->output);
+
+    return status == XM_OK ? xm_file_check_output("--json-file", o->json.file) : status;
+}
 
 /* Options that need each other. */
 static xm_status_t check_options(const probe_options_t *o)
@@ -135,7 +143,7 @@ static int launch(const probe_options_t *o)
     char *arguments[MAX_ARGUMENTS + 2] = {0};
     char name[] = "autopar";
     int exit_code = 1;
-    xm_status_t status = xm_file_check_output("--output", o->output);
+    xm_status_t status = check_outputs(o);
 
     if (status == XM_OK) {
         status = resolve(o, &params.ranks, &params.ranks_per_host);
@@ -268,7 +276,7 @@ static xm_status_t import(const probe_options_t *o)
     xm_collective_curve_t *curves = NULL;
     size_t count = 0;
     char note[PATH_MAX + 32];
-    xm_status_t status = xm_file_check_output("--output", o->output);
+    xm_status_t status = check_outputs(o);
 
     if (status == XM_OK) {
         status = xm_cluster_profile_load(o->cluster, &profile);
@@ -290,10 +298,7 @@ static xm_status_t import(const probe_options_t *o)
         status = xm_cluster_profile_save(extended, o->output);
     }
     if (status == XM_OK) {
-        status = ap_probe_print_profile(extended, o->json);
-    }
-    if (status == XM_OK) {
-        status = xm_cli_flush();
+        status = ap_probe_give_profile(extended, &o->json);
     }
     xm_collective_curves_free(curves, count);
     xm_cluster_profile_destroy(extended);
@@ -322,7 +327,7 @@ static xm_status_t measure(xm_worker_t *worker, const probe_options_t *o)
     xm_probe_params_t params = XM_PROBE_PARAMS_INIT;
     xm_cluster_profile_t *profile;
     char partial[PATH_MAX] = "";
-    xm_status_t status = first ? xm_file_check_output("--output", o->output) : XM_OK;
+    xm_status_t status = first ? check_outputs(o) : XM_OK;
 
     if (status == XM_OK && o->output != NULL) {
         status = partial_path(o, partial, sizeof(partial));
@@ -345,15 +350,12 @@ static xm_status_t measure(xm_worker_t *worker, const probe_options_t *o)
         return status;
     }
     if (first) {
-        status = ap_probe_print_profile(profile, o->json);
+        status = ap_probe_give_profile(profile, &o->json);
         if (status == XM_OK && o->output != NULL) {
             status = xm_cluster_profile_save(profile, o->output);
             if (status == XM_OK) {
                 (void)unlink(partial);
             }
-        }
-        if (status == XM_OK) {
-            status = xm_cli_flush();
         }
     }
     xm_cluster_profile_destroy(profile);
@@ -456,8 +458,8 @@ int ap_command_probe(int argc, char *const *argv)
          "Groups measured: D devices on each of H hosts, G groups to a host."},
         {"collective", 0, XM_CLI_STRING, &o.collective, "NAME", 0, 0,
          "all-gather, all-reduce, reduce-scatter or all-to-all, if RESULTS do not tell."},
-        {"json", 0, XM_CLI_FLAG, &o.json, NULL, 0, 0,
-         "Print the profile as JSON instead of a table."},
+        XM_CLI_JSON_OPTIONS(XM_CLI_STRING, &o.json,
+                            "Print the profile as JSON instead of a table."),
     };
     const xm_cli_command_t command = XM_CLI_COMMAND(
         program, "[NEW.json]", summary,

@@ -96,16 +96,17 @@ static void print_rates(const xm_cluster_profile_t *profile)
 static void print_loose(const xm_cluster_profile_t *profile)
 {
     xm_profile_figure_t figure;
-    int loose = 0;
+    char loose[1024] = "";
 
     for (int i = 0; xm_cluster_profile_figure(profile, i, &figure); ++i) {
         if (figure.value > 0 && figure.spread > XM_PROBE_LOOSE) {
-            (void)printf("%s %s (+-%.0f %%)", loose++ == 0 ? "# not known to +-10 %:" : ",",
-                         figure.name, 100 * figure.spread);
+            xm_text_list_add(loose, sizeof(loose), ", ", "%s (+-%.0f %%)", figure.name,
+                             100 * figure.spread);
         }
     }
-    if (loose > 0) {
-        (void)printf("; the machine was busy, or its rates change\n");
+    if (loose[0] != '\0') {
+        xm_text_print_wrapped(stdout, XM_TEXT_COLUMNS, "# not known to +-10 %: ", "#   ",
+                              "%s; the machine was busy, or its rates change", loose);
     }
 }
 
@@ -133,9 +134,10 @@ static void print_table(const xm_cluster_profile_t *profile)
 {
     char text[TEXT];
 
-    (void)printf("# cluster %s: %d hosts x %d devices\n# %s\n", xm_cluster_profile_name(profile),
-                 xm_cluster_profile_hosts(profile), xm_cluster_profile_devices_per_host(profile),
-                 xm_cluster_profile_provenance(profile));
+    (void)printf("# cluster %s: %d hosts x %d devices\n", xm_cluster_profile_name(profile),
+                 xm_cluster_profile_hosts(profile), xm_cluster_profile_devices_per_host(profile));
+    xm_text_print_wrapped(stdout, XM_TEXT_COLUMNS, "# ", "#   ", "%s",
+                          xm_cluster_profile_provenance(profile));
     print_links(profile);
     print_rates(profile);
     (void)printf("  device memory %s\n",
@@ -145,18 +147,18 @@ static void print_table(const xm_cluster_profile_t *profile)
     print_loose(profile);
 }
 
-xm_status_t ap_probe_print_profile(const xm_cluster_profile_t *profile, bool json)
+xm_status_t ap_probe_give_profile(const xm_cluster_profile_t *profile, const xm_cli_json_t *json)
 {
     char *text = NULL;
     xm_status_t status = XM_OK;
 
-    if (!json) {
+    if (!json->print) {
         print_table(profile);
-    } else if ((status = xm_cluster_profile_to_text(profile, &text)) == XM_OK) {
-        (void)printf("%s\n", text);
     }
-    free(text);
-    return status;
+    if (xm_cli_wants_json(json) && (status = xm_cluster_profile_to_text(profile, &text)) == XM_OK) {
+        status = xm_cli_give_text(json, text, "the text of the profile");
+    }
+    return status == XM_OK ? xm_cli_flush() : status;
 }
 
 static char *format_value(const xm_profile_change_t *row, double value, char *buffer)

@@ -36,7 +36,7 @@ typedef struct shard_options {
     const char *memory_reserve;
     xm_cli_list_t dims;
     bool force_data_parallel, even, every_layer, no_recompute;
-    ap_command_json_t json;
+    xm_cli_json_t json;
     ap_shard_files_t files;
 } shard_options_t;
 
@@ -204,7 +204,7 @@ static xm_status_t put_out(const shard_options_t *o, const char *name, const ap_
     if (status == XM_OK) {
         status = ap_shard_memory_curve(plan, graph, &curve);
     }
-    if (status == XM_OK && ap_command_wants_json(&o->json)) {
+    if (status == XM_OK && xm_cli_wants_json(&o->json)) {
         status = ap_shard_report_json(report, solution, more);
         status = status == XM_OK ? ap_memory_curve_json(curve, graph, more) : status;
         status = status == XM_OK ? ap_shard_give_json(graph, problem, plan, notes, more, &o->json)
@@ -225,7 +225,21 @@ static xm_status_t put_out(const shard_options_t *o, const char *name, const ap_
     return status;
 }
 
-/* Builds the problem and solves it. */
+/* Writes what the solver would be given. */
+static xm_status_t dump(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                        const char *path)
+{
+    ap_cfn_t *cfn = NULL;
+    xm_status_t status = ap_shard_problem_network(problem, options, &cfn);
+
+    if (status == XM_OK) {
+        status = ap_shard_problem_write(cfn, path);
+    }
+    ap_cfn_destroy(cfn);
+    return status;
+}
+
+/* Builds the problem and solves it, or writes it. */
 static xm_status_t solve(const shard_options_t *o, const char *name, const ap_graph_t *graph,
                          double state_bytes, const ap_frontend_notes_t *notes,
                          const ap_cost_mesh_t *mesh, bool seconds)
@@ -252,6 +266,11 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
         status = ap_shard_problem_create(&params, &problem);
     }
     if (status != XM_OK) {
+        return status;
+    }
+    if (o->files.problem != NULL) {
+        status = dump(problem, &options, o->files.problem);
+        ap_shard_problem_destroy(problem);
         return status;
     }
     progress = xm_cli_progress_create(program);
@@ -415,7 +434,9 @@ int ap_command_shard(int argc, char *const *argv)
          "Write a copy of the HLO text with the shardings in it."},
         {"export-torch", 0, XM_CLI_OUTPUT, &o.files.torch, "FILE", 0, 0,
          "Write the shardings as DTensor placements in JSON."},
-        AP_COMMAND_JSON_OPTIONS(&o.json, "Print JSON instead of a table."),
+        {"dump-problem", 0, XM_CLI_OUTPUT, &o.files.problem, "FILE", 0, 0,
+         "Do not solve: write the problem in the format of autopar solve."},
+        XM_CLI_JSON_OPTIONS(XM_CLI_OUTPUT, &o.json, "Print JSON instead of a table."),
     };
     const xm_cli_command_t command =
         XM_CLI_COMMAND(program, "MODEL|FILE", summary,

@@ -77,6 +77,61 @@ xm_status_t ap_shard_files_write(const ap_shard_files_t *files, const char *mode
     return status;
 }
 
+static void put_numbers(FILE *stream, const int64_t *number, size_t count, bool last)
+{
+    (void)fputc('[', stream);
+    for (size_t k = 0; k < count; ++k) {
+        (void)fprintf(stream, "%s%lld", k > 0 ? "," : "", (long long)number[k]);
+    }
+    (void)fputs(last ? "]" : "],\n", stream);
+}
+
+/* A list per node of numbers that lie one after the other. */
+static void put_nodes(FILE *stream, const ap_cfn_t *cfn, const char *name, const int64_t *number)
+{
+    (void)fprintf(stream, "\"%s\": [", name);
+    for (size_t n = 0; n < cfn->nodes; ++n) {
+        put_numbers(stream, number + cfn->node_at[n], ap_cfn_strategies(cfn, n),
+                    n + 1 == cfn->nodes);
+    }
+}
+
+/* The text is written as it comes: a document of all numbers would need ten times their memory. */
+static xm_status_t put_problem(const void *context, FILE *stream)
+{
+    const ap_cfn_t *cfn = context;
+
+    (void)fputs("{\"problem\": {\"nodes\": {\"intervals\": [", stream);
+    for (size_t n = 0; n < cfn->nodes; ++n) {
+        put_numbers(stream, cfn->interval + 2 * n, 2, n + 1 == cfn->nodes);
+    }
+    (void)fputs("],\n", stream);
+    put_nodes(stream, cfn, "costs", cfn->costs);
+    (void)fputs("],\n", stream);
+    put_nodes(stream, cfn, "usages", cfn->usages);
+    (void)fputs("]},\n\"edges\": {\"nodes\": [", stream);
+    for (size_t e = 0; e < cfn->edges; ++e) {
+        (void)fprintf(stream, "%s[%d,%d]", e > 0 ? "," : "", cfn->scope[cfn->scope_at[e]],
+                      cfn->scope[cfn->scope_at[e] + 1]);
+    }
+    (void)fputs("],\n\"costs\": [", stream);
+    for (size_t e = 0; e < cfn->edges; ++e) {
+        put_numbers(stream, cfn->cells + cfn->cell_at[e], cfn->cell_at[e + 1] - cfn->cell_at[e],
+                    e + 1 == cfn->edges);
+    }
+    (void)fputs("]}", stream);
+    if (cfn->limited) {
+        (void)fprintf(stream, ",\n\"usage_limit\": %lld", (long long)cfn->limit);
+    }
+    (void)fputs("}}\n", stream);
+    return XM_OK;
+}
+
+xm_status_t ap_shard_problem_write(const ap_cfn_t *cfn, const char *path)
+{
+    return ap_output_file_write(path, put_problem, cfn);
+}
+
 /* Copies what the plan knows about memory into the form that plots and JSON share: one row per part
  * of the memory, one point per operator. */
 xm_status_t ap_shard_memory_curve(const ap_shard_plan_t *plan, const ap_graph_t *graph,

@@ -13,7 +13,7 @@
 
 /** Files to write; NULL = not wanted. */
 typedef struct ap_shard_files {
-    const char *plot, *jax, *hlo, *torch;
+    const char *plot, *jax, *hlo, *torch, *problem;
 } ap_shard_files_t;
 
 /** Refuses files that cannot be made of a model that is no HLO text. */
@@ -23,6 +23,9 @@ xm_status_t ap_shard_files_check(const ap_shard_files_t *files, bool is_hlo, con
 xm_status_t ap_shard_files_write(const ap_shard_files_t *files, const char *model,
                                  const ap_shard_solution_t *solution,
                                  const ap_memory_curve_t *curve, const ap_frontend_notes_t *notes);
+
+/** Writes a network in the format of the contest, which `autopar solve` reads. */
+xm_status_t ap_shard_problem_write(const ap_cfn_t *cfn, const char *path);
 
 /** The memory of a plan over its operators. */
 xm_status_t ap_shard_memory_curve(const ap_shard_plan_t *plan, const ap_graph_t *graph,

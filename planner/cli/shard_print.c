@@ -144,7 +144,7 @@ static json_t *unknown_json(const ap_frontend_notes_t *notes)
 
 xm_status_t ap_shard_give_json(const ap_graph_t *graph, const ap_shard_problem_t *problem,
                                const ap_shard_plan_t *plan, const ap_frontend_notes_t *notes,
-                               json_t *more, const ap_command_json_t *json)
+                               json_t *more, const xm_cli_json_t *json)
 {
     const ap_shard_result_t *result = ap_shard_plan_result(plan);
     const ap_shard_memory_t *peak = ap_shard_plan_memory(plan, result->peak_op);
@@ -179,5 +179,5 @@ xm_status_t ap_shard_give_json(const ap_graph_t *graph, const ap_shard_problem_t
         json_decref(document);
         document = NULL;
     }
-    return ap_command_give_json(json, document);
+    return xm_cli_give_json(json, document);
 }

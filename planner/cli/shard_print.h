@@ -18,4 +18,4 @@ void ap_shard_print(const ap_graph_t *graph, const ap_shard_problem_t *problem,
 /** The members of @p more are added to the document. */
 xm_status_t ap_shard_give_json(const ap_graph_t *graph, const ap_shard_problem_t *problem,
                                const ap_shard_plan_t *plan, const ap_frontend_notes_t *notes,
-                               json_t *more, const ap_command_json_t *json);
+                               json_t *more, const xm_cli_json_t *json);

@@ -25,7 +25,7 @@ typedef struct simulate_options {
     const char *schedule, *cluster, *trace, *plot;
     ap_plan_simulation_t how; /* 0: the default of the schedule */
     int micro_batches;
-    ap_command_json_t json;
+    xm_cli_json_t json;
 } simulate_options_t;
 
 static const char *seconds_text(int64_t nanoseconds, char *text)
@@ -68,9 +68,9 @@ static xm_status_t write_run(const simulate_options_t *o, const ap_plan_t *plan,
     char title[TITLE];
     xm_status_t status = XM_OK;
 
-    if (ap_command_wants_json(&o->json)) {
-        status = ap_command_give_text(&o->json, ap_pipeline_text(schedule, run),
-                                      "the text of the timeline");
+    if (xm_cli_wants_json(&o->json)) {
+        status =
+            xm_cli_give_text(&o->json, ap_pipeline_text(schedule, run), "the text of the timeline");
     }
     if (!o->json.print) {
         print_table(plan, schedule, run);
@@ -145,8 +145,8 @@ int ap_command_simulate(int argc, char *const *argv)
         {"trace", 0, XM_CLI_OUTPUT, &o.trace, "FILE", 0, 0,
          "Write the timeline as a Chrome trace."},
         {"plot", 0, XM_CLI_OUTPUT, &o.plot, "FILE", 0, 0, "Write the timeline as SVG."},
-        AP_COMMAND_JSON_OPTIONS(&o.json,
-                                "Print every pass with its times as JSON instead of a table."),
+        XM_CLI_JSON_OPTIONS(XM_CLI_OUTPUT, &o.json,
+                            "Print every pass with its times as JSON instead of a table."),
     };
     const xm_cli_command_t command = XM_CLI_COMMAND(
         program, "PLAN.json", summary,

@@ -24,7 +24,7 @@ static const char summary[] =
 typedef struct solve_options {
     int threads, seed;
     bool quiet;
-    ap_command_json_t json;
+    xm_cli_json_t json;
     const char *certificate;
 } solve_options_t;
 
@@ -78,7 +78,7 @@ static json_t *total_json(ap_cfn_total_t total)
     return total <= INT64_MAX ? json_integer((json_int_t)total) : json_real((double)total);
 }
 
-static xm_status_t give_json(const ap_command_json_t *json, const ap_cfn_t *cfn,
+static xm_status_t give_json(const xm_cli_json_t *json, const ap_cfn_t *cfn,
                              const ap_cfn_result_t *result, const int *choice)
 {
     json_t *list = json_array(), *document;
@@ -97,7 +97,7 @@ static xm_status_t give_json(const ap_command_json_t *json, const ap_cfn_t *cfn,
     if (document != NULL && cfn->limited) {
         (void)json_object_set_new(document, "usage_limit", json_integer(cfn->limit));
     }
-    return ap_command_give_json(json, document);
+    return xm_cli_give_json(json, document);
 }
 
 /* Gives what is left of the time for the work itself. The given time is for everything, also for
@@ -145,7 +145,7 @@ static xm_status_t run(const xm_cli_t *cli, void *context)
                      : ap_cfn_solve(cfn, &options, choice, &result);
     }
     if (status == XM_OK) {
-        if (ap_command_wants_json(&o->json)) {
+        if (xm_cli_wants_json(&o->json)) {
             status = give_json(&o->json, cfn, &result, choice);
         }
         if (!o->json.print) {
@@ -168,7 +168,7 @@ int ap_command_solve(int argc, char *const *argv)
         {"threads", 0, XM_CLI_INT, &o.threads, "COUNT", 1, 64, "Threads (default: one per core)."},
         {"seed", 0, XM_CLI_INT, &o.seed, "NUMBER", 0, 1 << 30, "Seed of the search (default 1)."},
         {"quiet", 0, XM_CLI_FLAG, &o.quiet, NULL, 0, 0, "No progress on standard error."},
-        AP_COMMAND_JSON_OPTIONS(&o.json, "Print JSON instead of the contest's lines."),
+        XM_CLI_JSON_OPTIONS(XM_CLI_OUTPUT, &o.json, "Print JSON instead of the contest's lines."),
         {"certificate", 0, XM_CLI_OUTPUT, &o.certificate, "FILE", 0, 0,
          "Write what proves the bound to FILE (up to as much time again)."},
     };

@@ -484,10 +484,10 @@ void ap_explanation_print(const ap_explanation_t *explanation, FILE *stream)
             (void)fprintf(
                 stream, "  %-10s  %-60s %14s (%+.2f %%%s)\n", "runner-up", decision->runner_up,
                 xm_text_format_seconds(decision->runner_up_seconds, seconds, sizeof(seconds)),
-                100.0 * extra,
-                extra < -WITHIN ? "; excluded by an option the plan was made with" : "");
+                100.0 * extra, extra < -WITHIN ? "; an option of the plan excluded it" : "");
         }
-        (void)fprintf(stream, "  %-10s  %s\n", "decided by", decision->decided_by);
+        xm_text_print_wrapped(stream, XM_TEXT_COLUMNS, "  decided by  ", "              ", "%s",
+                              decision->decided_by);
     }
 }
 

@@ -14,7 +14,7 @@
 #include "comm/profile.h"
 #include "planner/plan.h"
 
-enum { AP_SUBJECT_TEXT = 96, AP_CHOICE_TEXT = 224, AP_REASON_TEXT = 640 };
+enum { AP_SUBJECT_TEXT = 96, AP_CHOICE_TEXT = 224, AP_REASON_TEXT = 1280 };
 
 typedef struct ap_decision {
     char subject[AP_SUBJECT_TEXT];   /**< e.g. "stage 0: logical mesh" */

@@ -13,7 +13,7 @@
 #include "comm/base.h"
 #include "planner/explain/explain_private.h"
 
-enum { TEXT = 32, SPECS_TEXT = 100, WHY_TEXT = 260 };
+enum { TEXT = 32, SPECS_TEXT = 100, WHY_TEXT = 520 };
 
 xm_status_t ap_plan_stage_query(const ap_plan_t *plan, int index, ap_stage_query_t *query)
 {

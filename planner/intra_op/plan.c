@@ -465,8 +465,17 @@ static xm_status_t solve_limited(const ap_shard_problem_t *problem,
 }
 
 /* Whether layers may differ is decided by the size of the graph and the time unless the caller says
- * so. Where nobody has set a time, or no limit is in the way of a plan, the search takes as long as
- * it needs to find one. */
+ * so. */
+static bool layers_differ(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
+                          bool limited, double seconds)
+{
+    return options->every_layer ||
+           (seconds >= brief && ap_graph_ops(problem->params.graph) <
+                                    (limited ? LAYERS_MATTER_LIMITED : LAYERS_MATTER));
+}
+
+/* Where nobody has set a time, or no limit is in the way of a plan, the search takes as long as it
+ * needs to find one. */
 static xm_status_t solve_within(const ap_shard_problem_t *problem,
                                 const ap_shard_options_t *options, ap_shard_plan_t **plan)
 {
@@ -478,9 +487,7 @@ static xm_status_t solve_within(const ap_shard_problem_t *problem,
     ap_shard_prices_t prices = {.moments = 0};
     xm_status_t status;
 
-    used.every_layer = options->every_layer ||
-                       (seconds >= brief && ap_graph_ops(problem->params.graph) <
-                                                (limited ? LAYERS_MATTER_LIMITED : LAYERS_MATTER));
+    used.every_layer = layers_differ(problem, options, limited, seconds);
     do {
         double now = xm_clock_seconds(), end = now + seconds;
 
@@ -525,6 +532,30 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
     }
     within.memory_limit = usable;
     return solve_within(problem, &within, plan);
+}
+
+xm_status_t ap_shard_problem_network(const ap_shard_problem_t *problem,
+                                     const ap_shard_options_t *options, ap_cfn_t **cfn)
+{
+    ap_shard_options_t used = *options;
+    double has = ap_cost_mesh_memory(problem->params.mesh);
+    ap_shard_network_t *network;
+    xm_status_t status = ap_memory_budget_check(&used.memory, has);
+
+    if (status != XM_OK) {
+        return status;
+    }
+    used.memory_limit =
+        used.memory.limit > 0 || has > 0 ? ap_memory_budget_usable(&used.memory, has) : 0;
+    used.every_layer = layers_differ(problem, &used, used.memory_limit > 0,
+                                     used.seconds > 0 ? used.seconds : QUICK_SECONDS);
+    status = ap_shard_network_create(problem, &used, used.memory_limit > 0, &network);
+    if (status == XM_OK) {
+        *cfn = network->cfn;
+        network->cfn = NULL;
+        ap_shard_network_destroy(network);
+    }
+    return status;
 }
 
 const ap_shard_result_t *ap_shard_plan_result(const ap_shard_plan_t *plan)

@@ -32,6 +32,7 @@
 #include <stdint.h>
 
 #include "planner/intra_op/problem.h"
+#include "planner/solver/network.h"
 
 typedef struct ap_shard_options {
     double seconds; /**< for the solver, kept to; 0 = 1, or up to 60 until there is a plan */
@@ -80,6 +81,13 @@ typedef struct ap_shard_plan ap_shard_plan_t;
  */
 xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_options_t *options,
                            ap_shard_plan_t **plan);
+
+/**
+ * The network within the limit that ap_shard_solve() would give to the solver, for another one: its
+ * nodes are choices, not the problem's. The caller destroys it.
+ */
+xm_status_t ap_shard_problem_network(const ap_shard_problem_t *problem,
+                                     const ap_shard_options_t *options, ap_cfn_t **cfn);
 
 const ap_shard_result_t *ap_shard_plan_result(const ap_shard_plan_t *plan);
 

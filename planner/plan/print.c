@@ -205,10 +205,11 @@ void ap_plan_print(const ap_plan_t *plan, FILE *stream)
                   info->model, info->layers, info->parameters, info->cluster, info->hosts,
                   info->devices_per_host,
                   bytes_text(info->memory_limit + info->memory_reserve, limit));
-    (void)fprintf(stream, "# costs: %s\n", info->cluster_provenance);
+    xm_text_print_wrapped(stream, XM_TEXT_COLUMNS, "# costs: ", "#   ", "%s",
+                          info->cluster_provenance);
     print_host_order(info, stream);
-    (void)fprintf(
-        stream, "# memory: %s\n",
+    xm_text_print_wrapped(
+        stream, XM_TEXT_COLUMNS, "# memory: ", "#   ", "%s",
         ap_memory_budget_format(info->memory_limit, info->memory_reserve, memory, sizeof(memory)));
     print_left_out(plan, stream);
     (void)fprintf(stream,

@@ -27,9 +27,10 @@
 enum { THREADS_MAX = 64, PUBLISH_EVERY = 10 };
 
 /* The dual has converged when less than this part of the gap was closed in the last so many steps.
- * Exact steps count for more, so fewer of them are watched. */
+ * Exact steps count for more, so fewer of them are watched, and so are those of large problems
+ * before the first dive, as solutions cannot wait for the last of the bound. */
 static const double worthwhile = 0.01;
-enum { CONVERGED_STEPS = 150, CONVERGED_EXACT = 40 };
+enum { CONVERGED_STEPS = 150, CONVERGED_FIRST = 90, CONVERGED_EXACT = 40 };
 /* Cells that a pass of elimination may look at: more than these would take longer than some
  * hundredths of a second, and a bound needs hundreds of passes. */
 static const double elimination_cells = 1e7;
@@ -46,10 +47,11 @@ enum { PROVABLE_VARIABLES = 1500, ATTEMPT_NODES = 1000 };
 /* Nanoseconds of the search that follows a dive: at most, and per variable. */
 #define SEARCH_TIME      INT64_C(200000000)
 #define SEARCH_TIME_EACH INT64_C(400000)
-/* A search for a first solution takes this many nanoseconds, and one part in four of the time that
- * has passed. */
+/* Where one thread does all, searches take this part of the time that has passed, and so many
+ * nanoseconds at least: fewer as long as there is no solution. */
 #define FIRST_TIME INT64_C(1000000)
-enum { FIRST_PART = 4 };
+#define LATER_TIME INT64_C(50000000)
+enum { SEARCH_PART = 4 };
 
 typedef struct solve {
     ap_cfn_shared_t shared;
@@ -61,7 +63,7 @@ typedef struct solve {
     atomic_int failed;
     char sentence[256];
     pthread_t thread[THREADS_MAX];
-    int threads;
+    int wanted, threads; /* the latter were started */
     atomic_int next;
 } solve_t;
 
@@ -100,17 +102,17 @@ static void try(solve_t *solve, ap_cfn_shared_t *shared, const int *value, doubl
     }
 }
 
-/* Raises the bound until that is no longer worth its time. As long as there is no solution, a
- * part of the time goes to a search for one, which is longer the longer this takes: the length
- * of a step depends on an upper value to aim at. `search` is NULL where none is wanted. At the
- * end the dual has its best prices. */
+/* Raises the bound until that is no longer worth its time. A part of it goes to a search for
+ * solutions, unless other threads search: `search` is NULL then. At the end the dual has its best
+ * prices. */
 static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_dual_t *dual,
                                ap_cfn_search_t *search)
 {
     int every = dual->exact != NULL ? 1 : PUBLISH_EVERY;
-    int look = dual->exact != NULL ? CONVERGED_EXACT : CONVERGED_STEPS;
+    bool first = dual->steps == 0 && dual->core->variables > PROVABLE_VARIABLES;
+    int look = dual->exact != NULL ? CONVERGED_EXACT : first ? CONVERGED_FIRST : CONVERGED_STEPS;
     double before = -HUGE_VAL;
-    int64_t begin = xm_clock_ns();
+    int64_t begin = xm_clock_ns(), searched = 0;
     xm_status_t status = XM_OK;
 
     for (int step = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++step) {
@@ -123,11 +125,13 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
             ap_cfn_shared_publish(shared, dual->best_price, dual->decoded);
             try(solve, shared, dual->decoded, dual->load);
         }
-        if (search != NULL && step % PUBLISH_EVERY == 0 &&
-            !(ap_cfn_shared_cost(shared) < HUGE_VAL)) {
-            int64_t now = xm_clock_ns();
+        if (search != NULL && step % PUBLISH_EVERY == 0) {
+            int64_t now = xm_clock_ns(), more = (now - begin) / SEARCH_PART - searched;
 
-            status = ap_cfn_search_run(search, now + (now - begin) / FIRST_PART + FIRST_TIME);
+            if (more > (ap_cfn_shared_cost(shared) < HUGE_VAL ? LATER_TIME : FIRST_TIME)) {
+                searched += more;
+                status = ap_cfn_search_run(search, now + more);
+            }
         }
         /* Looks at the progress once in so many steps, since single subgradient steps go up and
          * down. */
@@ -210,9 +214,8 @@ static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, int *numbe
 
 /* Attempts of branch and bound, unless the problem is too large for it, and dives, each followed by
  * a search around the best solution. Dives differ by their seeds; the first one is without
- * noise. */
-static xm_status_t dive_and_prove(solve_t *solve, const ap_cfn_dual_t *dual,
-                                  ap_cfn_search_t *search)
+ * noise, and in large problems the bound is raised to its end after it. */
+static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_search_t *search)
 {
     ap_cfn_shared_t *shared = &solve->shared;
     int64_t search_time = dual->core->variables * SEARCH_TIME_EACH;
@@ -229,6 +232,9 @@ static xm_status_t dive_and_prove(solve_t *solve, const ap_cfn_dual_t *dual,
         }
         if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
             status = ap_cfn_search_run(search, xm_clock_ns() + search_time);
+        }
+        if (status == XM_OK && dive == 0 && dual->core->variables > PROVABLE_VARIABLES) {
+            status = raise_bound(solve, shared, dual, NULL);
         }
     }
     return status;
@@ -260,7 +266,8 @@ static xm_status_t make_dual(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_sea
 static xm_status_t bound_and_prove(solve_t *solve, ap_cfn_search_t *search)
 {
     ap_cfn_dual_t *dual;
-    xm_status_t status = make_dual(solve, &solve->shared, search, &dual);
+    xm_status_t status =
+        make_dual(solve, &solve->shared, solve->wanted == 1 ? search : NULL, &dual);
 
     if (status == XM_OK) {
         status = dual->exact != NULL ? scale_prices(solve, dual) : XM_OK;
@@ -366,6 +373,7 @@ static xm_status_t run_threads(solve_t *solve, int count)
     bool here = count == 1 && solve->options->progress == NULL; /* no thread is needed */
     int64_t reported = xm_clock_ns();
 
+    solve->wanted = count;
     if (here) {
         (void)work(solve);
     }

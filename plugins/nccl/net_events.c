@@ -29,10 +29,9 @@ struct net_events {
 
 /* Shares a length out over the NICs, as far as that is known beforehand; returns how many
  * there are. */
-static int share(xm_pipe_t *pipe, uint64_t number, size_t length,
-                 size_t shares[NCCL_MEMBERS_MAX_V12])
+static int share(const xm_pipe_t *pipe, size_t length, size_t shares[NCCL_MEMBERS_MAX_V12])
 {
-    int rails = xm_pipe_shares(pipe, number, length, shares);
+    int rails = xm_pipe_shares(pipe, length, shares);
 
     if (rails == 0) {
         shares[0] = length;
@@ -45,7 +44,7 @@ static void start(net_events_t *events, int slot, const net_device_t *device, si
                   void *parent)
 {
     size_t shares[NCCL_MEMBERS_MAX_V12];
-    int rails = share(events->pipe, events->number, length, shares);
+    int rails = share(events->pipe, length, shares);
     bool whole = rails == 0 || length == 0;
 
     for (int rail = 0; rail < (whole ? 1 : rails); ++rail) {
@@ -115,7 +114,7 @@ static void stop(net_event_t *event, const net_events_t *events, const size_t *l
         (void)net_profiler()(&event->handle, NCCL_EVENT_STOP, event->parent, 0, NULL);
         return;
     }
-    (void)share(events->pipe, events->number, lengths[event->slot], shares);
+    (void)share(events->pipe, lengths[event->slot], shares);
     event->data.of.queue_pair.length = shares[event->rail];
     (void)net_profiler()(&event->handle, NCCL_EVENT_UPDATE_AND_STOP, event->parent,
                          NCCL_PROFILER_IB_V1, &event->data);

@@ -73,6 +73,8 @@ struct carrier {
 enum { CARRIER_MESSAGE, CARRIER_DIRECT, CARRIER_IPC, CARRIER_COPY, CARRIERS };
 
 extern const carrier_t xm_carrier_message, xm_carrier_direct, xm_carrier_ipc, xm_carrier_copy;
+/* In their places where only changes are moved: all hops are messages. */
+extern const carrier_t xm_carrier_changes, xm_carrier_changed_copies, xm_carrier_none;
 
 /* ---- what carriers tell the core (resharding/execute/run.c; more in execute_private.h)
  * --------------------
@@ -84,6 +86,9 @@ void xm_executor_settled(lane_t *lane);
 /* Hands the slot's buffer to the transport, as the lane's message with the slot's tag. `done` gets
  * the slot as its op's arg, and has been called when this returns, or will be. */
 void xm_executor_transmit(slot_t *slot, void (*done)(xm_op_t *op, xm_status_t status));
+
+/* The same for a chunk that is a message, which proves itself where chunks do. */
+void xm_message_transmit(slot_t *slot, void (*done)(xm_op_t *op, xm_status_t status));
 
 /* Nothing of the slot's chunk is under way any more. */
 void xm_executor_chunk_ended(slot_t *slot, xm_status_t status);

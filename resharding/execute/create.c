@@ -27,6 +27,13 @@ static const carrier_t *const carriers[CARRIERS] = {
     [CARRIER_COPY] = &xm_carrier_copy,
 };
 
+static const carrier_t *const changes_only[CARRIERS] = {
+    [CARRIER_MESSAGE] = &xm_carrier_changes,
+    [CARRIER_DIRECT] = &xm_carrier_none,
+    [CARRIER_IPC] = &xm_carrier_none,
+    [CARRIER_COPY] = &xm_carrier_changed_copies,
+};
+
 static xm_status_t check_params(const xm_executor_params_t *params)
 {
     int tensors = xm_plan_tensors(params->plan), ranks = xm_plan_ranks(params->plan);
@@ -87,7 +94,10 @@ xm_verify_t xm_executor_proof(xm_verify_t asked)
 /* Where nothing is copied there is nothing to prove. */
 static xm_verify_t verify_of(const xm_executor_params_t *params)
 {
-    return params->no_copy ? XM_VERIFY_OFF : xm_executor_proof(params->verify);
+    xm_verify_t asked = params->no_copy ? XM_VERIFY_OFF : xm_executor_proof(params->verify);
+
+    /* A run that only hands out has no tiles to compare; whoever writes them does. */
+    return params->changes != NULL && asked == XM_VERIFY_RUN ? XM_VERIFY_OFF : asked;
 }
 
 /* Every slot may have a chunk that proves itself. */
@@ -140,8 +150,8 @@ static xm_status_t make_carriers(xm_executor_t *executor, const xm_executor_para
     xm_status_t status = XM_OK;
 
     for (int c = 0; c < CARRIERS && status == XM_OK; ++c) {
-        if (carriers[c]->create != NULL) {
-            status = carriers[c]->create(executor, params);
+        if (executor->carriers[c]->create != NULL) {
+            status = executor->carriers[c]->create(executor, params);
         }
     }
     executor->copy = executor->own_bytes >= STREAM_LEAST ? xm_view_stream : xm_view_copy;
@@ -168,7 +178,7 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
     }
     created->plan = params->plan;
     created->transport = params->transport;
-    created->carriers = carriers;
+    created->carriers = params->changes != NULL ? changes_only : carriers;
     created->window = window_of(params);
     created->channel = params->channel;
     created->runs_left = -1;
@@ -188,7 +198,7 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
         status = make_proven(created);
     }
     if (status == XM_OK) {
-        status = xm_forwards_create(created);
+        status = xm_forwards_create(created, params->changes != NULL);
     }
     if (status == XM_OK && params->turns) {
         status = xm_turns_create(created, params->turn_ahead, &created->turns);
@@ -251,8 +261,8 @@ void xm_executor_destroy(xm_executor_t *executor)
     }
     xm_executor_abandon(executor);
     for (int c = 0; c < CARRIERS; ++c) {
-        if (carriers[c]->destroy != NULL) {
-            carriers[c]->destroy(executor);
+        if (executor->carriers[c]->destroy != NULL) {
+            executor->carriers[c]->destroy(executor);
         }
     }
     xm_executor_release_staging(executor);

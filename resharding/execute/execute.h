@@ -69,9 +69,22 @@
 
 #include "comm/transport.h"
 #include "comm/worker.h"
+#include "resharding/layout.h"
 #include "resharding/plan.h"
 
 typedef struct xm_executor xm_executor_t;
+
+/**
+ * What has changed, for an executor that moves nothing else: chunks carry encodings
+ * (resharding/delta.h), on the plan's routes and in its order. They wait in a journal until
+ * xm_executor_write_changes() writes the destination tiles; where everything moves, they are
+ * written as they arrive. Tiles in host memory only.
+ */
+typedef struct xm_executor_changes {
+    /** Per tensor of the batch: a bit for each element of this rank's source tile, read as runs go
+     * on; may change between runs. NULL on all ranks or on none: everything moves. */
+    const uint64_t *const *changed;
+} xm_executor_changes_t;
 
 typedef struct xm_executor_params {
     const xm_plan_t *plan;     /**< must outlive the executor */
@@ -103,7 +116,9 @@ typedef struct xm_executor_params {
     /** Take all steps of a run but leave the buffers alone, for a simulated fabric that does
      *  (comm/transport/sim.h). */
     bool no_copy;
-    xm_verify_t verify; /**< as in xm_reshard_params_t; equal on all ranks */
+    xm_verify_t verify;                   /**< as in xm_reshard_params_t; equal on all ranks */
+    const xm_executor_changes_t *changes; /**< must outlive the executor; NULL: everything is moved.
+                                             NULL on all ranks or on none */
     /**
      * Called from xm_executor_advance() once per run and tensor, as soon as this rank's part of the
      * tensor has ended: everything it receives is in place, everything it sends has left. Tensors
@@ -173,6 +188,18 @@ XM_API void xm_executor_span(const xm_executor_t *executor, int64_t hop, xm_span
  */
 XM_API void xm_executor_describe(const xm_executor_t *executor, const xm_worker_t *worker,
                                  void (*line)(void *arg, const char *text), void *arg);
+
+/** Writes what the last run has brought, which ended well, into the destination tiles. */
+XM_API xm_status_t xm_executor_write_changes(xm_executor_t *executor);
+
+/** What a run with changes has come to on this rank, in bytes. */
+typedef struct xm_executor_moved {
+    uint64_t sent;    /**< encodings */
+    uint64_t covered; /**< the elements that they are of, changed or not */
+    uint64_t held;    /**< in the journal */
+} xm_executor_moved_t;
+
+XM_API void xm_executor_changes_moved(const xm_executor_t *executor, xm_executor_moved_t *moved);
 
 /** Bytes of pack buffers that this executor has allocated. */
 XM_API uint64_t xm_executor_staging_bytes(const xm_executor_t *executor);

@@ -38,6 +38,7 @@ typedef struct copies copies_t;
  * each other in a run. Chunks have their number in their lane there, which stays below all marks:
  *
  *     0x00000000 + n   chunk n of the lane
+ *     0x20000000 + n   its length, where chunks are encoded
  *     0x40000000 + n   the n-th turn that one rank passes to the other
  *     0x60000000 + n   direct hops: offer, answer, "copied"
  *     0x80000000 + n   checksums (checksum.c)
@@ -45,6 +46,7 @@ typedef struct copies copies_t;
  *     0xc0000000 + n   … and the answer to it
  *     0xc0000000 + n   else device tiles: acknowledgement of chunk n; offer, answer, close
  */
+#define XM_LENGTH_BIT  UINT64_C(0x20000000)
 #define XM_TURN_BIT    UINT64_C(0x40000000)
 #define XM_DIRECT_BIT  UINT64_C(0x60000000)
 #define XM_HASH_BITS   UINT64_C(0xa0000000)
@@ -248,10 +250,11 @@ struct xm_executor {
     directs_t *directs; /* NULL: no hop may go directly */
     share_t *shares;    /* of lanes whose hops may go by device IPC */
     int share_count;
-    copies_t *local;   /* of the copies inside this rank */
-    signal_t *signals; /* list: in flight */
-    lane_t *revisits;  /* list */
-    int crossing;      /* chunks of ours on the NIC */
+    copies_t *local;           /* of the copies inside this rank */
+    struct changing *changing; /* NULL: everything is moved, changed or not */
+    signal_t *signals;         /* list: in flight */
+    lane_t *revisits;          /* list */
+    int crossing;              /* chunks of ours on the NIC */
     int64_t in_flight;
     int64_t left;   /* hops that have not ended */
     uint64_t steps; /* chunks, copies and signals so far: it grows as long as anything moves */
@@ -384,7 +387,7 @@ void xm_executor_return_pack_buffer(lane_t *lane, char *buffer);
  */
 
 /* Marks the hops that such ranks receive or send. Needs the lanes. */
-xm_status_t xm_forwards_create(xm_executor_t *executor);
+xm_status_t xm_forwards_create(xm_executor_t *executor, bool encoded);
 void xm_forwards_destroy(xm_executor_t *executor);
 /* A run begins: pack buffers that a failed one has left are given back. */
 void xm_forwards_start(xm_executor_t *executor);
@@ -392,9 +395,11 @@ void xm_forwards_start(xm_executor_t *executor);
 /* Whether one more chunk of the incoming hop may come. */
 bool xm_forward_has_room(const hop_t *hop, int64_t chunk);
 /* The incoming hop's chunk is in its pack buffer, which stays taken until it has been passed on. */
-void xm_forward_keep(const hop_t *hop, int64_t chunk, char *packed);
-/* Where it is. */
-char *xm_forward_buffer(const hop_t *hop, int64_t chunk);
+void xm_forward_keep(const hop_t *hop, int64_t chunk, char *packed, size_t length);
+/* Where it is, and its length. */
+char *xm_forward_buffer(const hop_t *hop, int64_t chunk, size_t *length);
+/* Whether this rank has a tile for what an incoming hop brings. */
+bool xm_forward_takes(const xm_executor_t *executor, const hop_t *hop);
 /* One of the outgoing hops is done with it. */
 void xm_forward_passed(xm_executor_t *executor, const hop_t *hop, int64_t chunk);
 

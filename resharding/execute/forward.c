@@ -17,6 +17,7 @@ enum { DEPTH = 2 };
 
 typedef struct {
     char *packed;
+    size_t length;
     int64_t left; /* of those that have yet to get it */
 } kept_t;
 
@@ -50,10 +51,15 @@ static void mark(xm_executor_t *executor, hop_t *hop)
         (route->parents[place] < 0 || needs(executor, hop, route->ranks[route->parents[place]]));
 }
 
+bool xm_forward_takes(const xm_executor_t *executor, const hop_t *hop)
+{
+    return needs(executor, hop, executor->transport->rank);
+}
+
 static bool is_forwarded(const xm_executor_t *executor, const hop_t *hop)
 {
     return hop->lane >= 0 && !lane_sends(&executor->lanes[hop->lane]) &&
-           !needs(executor, hop, executor->transport->rank);
+           !xm_forward_takes(executor, hop);
 }
 
 /* Takes the hop out of tiles: all of it goes by pack buffers, and what it feeds needs none. */
@@ -76,13 +82,14 @@ static xm_status_t add_forward(xm_executor_t *executor, hop_t *hop)
     return forward->kept != NULL ? XM_OK : XM_ERR_NO_MEMORY;
 }
 
-xm_status_t xm_forwards_create(xm_executor_t *executor)
+xm_status_t xm_forwards_create(xm_executor_t *executor, bool encoded)
 {
     int64_t count = 0;
     xm_status_t status = XM_OK;
 
     for (int64_t i = 0; i < executor->hop_count; ++i) {
         mark(executor, &executor->hops[i]);
+        executor->hops[i].packs |= encoded && executor->hops[i].lane >= 0;
         count += is_forwarded(executor, &executor->hops[i]);
     }
     if (count == 0) {
@@ -138,13 +145,14 @@ bool xm_forward_has_room(const hop_t *hop, int64_t chunk)
     return chunk < hop->forward->passed + hop->forward->depth;
 }
 
-void xm_forward_keep(const hop_t *hop, int64_t chunk, char *packed)
+void xm_forward_keep(const hop_t *hop, int64_t chunk, char *packed, size_t length)
 {
-    *kept_of(hop->forward, chunk) = (kept_t){packed, hop->dependant_count};
+    *kept_of(hop->forward, chunk) = (kept_t){packed, length, hop->dependant_count};
 }
 
-char *xm_forward_buffer(const hop_t *hop, int64_t chunk)
+char *xm_forward_buffer(const hop_t *hop, int64_t chunk, size_t *length)
 {
+    *length = kept_of(hop->forward, chunk)->length;
     return kept_of(hop->forward, chunk)->packed;
 }
 

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "resharding/delta.h"
 #include "resharding/execute/carrier/device.h"
 
 enum {
@@ -23,8 +24,10 @@ static int64_t longest_packed_chunk(const xm_executor_t *executor)
 
     for (int64_t i = 0; i < executor->hop_count; ++i) {
         const hop_t *hop = &executor->hops[i];
+        int64_t count = min_of(hop->chunk, hop->end - hop->first);
+        int64_t size = executor->tensors[hop->tensor].element_size;
         int64_t bytes =
-            min_of(hop->chunk, hop->end - hop->first) * executor->tensors[hop->tensor].element_size;
+            executor->changing != NULL ? (int64_t)xm_encoding_limit(count, size) : count * size;
 
         if (hop->packs && bytes > longest) {
             longest = bytes;

@@ -49,15 +49,7 @@ void xm_view_init(xm_view_t *view, const xm_box_t *tile, const xm_box_t *box, in
     }
 }
 
-/* A position in the box: the run it is in, and how much of that run is left. */
-typedef struct {
-    const xm_view_t *view;
-    int64_t index[XM_MAX_DIMS];
-    int64_t offset; /* of the current element, bytes */
-} cursor_t;
-
-/* The position of an element by its number in the box, row-major. */
-static void cursor_set(cursor_t *cursor, const xm_view_t *view, int64_t first)
+void xm_cursor_set(xm_cursor_t *cursor, const xm_view_t *view, int64_t first)
 {
     cursor->view = view;
     cursor->offset = view->origin;
@@ -68,17 +60,8 @@ static void cursor_set(cursor_t *cursor, const xm_view_t *view, int64_t first)
     }
 }
 
-/* The number of elements from here to the end of the innermost run. */
-static int64_t cursor_run(const cursor_t *cursor)
-{
-    int last = cursor->view->dims - 1;
-
-    return cursor->view->extent[last] - cursor->index[last];
-}
-
-/* Moves forward by at most the rest of the run, and carries into the outer dimensions
- * where a run ends. */
-static void cursor_advance(cursor_t *cursor, int64_t count)
+/* Carries into the outer dimensions where a run ends. */
+void xm_cursor_advance(xm_cursor_t *cursor, int64_t count)
 {
     const xm_view_t *view = cursor->view;
     int d = view->dims - 1;
@@ -100,11 +83,11 @@ bool xm_view_is_flat(const xm_view_t *view)
 
 bool xm_view_contiguous(const xm_view_t *view, int64_t first, int64_t count, int64_t *offset)
 {
-    cursor_t cursor;
+    xm_cursor_t cursor;
 
-    cursor_set(&cursor, view, first);
+    xm_cursor_set(&cursor, view, first);
     *offset = cursor.offset;
-    return count <= cursor_run(&cursor);
+    return count <= xm_cursor_run(&cursor);
 }
 
 /* Sufficient, not exact: chunks that divide the run and start on a multiple never cross
@@ -150,34 +133,34 @@ static int64_t min2(int64_t a, int64_t b)
 void xm_view_pack(const xm_view_t *view, const void *buffer, int64_t first, int64_t count,
                   void *packed)
 {
-    cursor_t cursor;
+    xm_cursor_t cursor;
     char *to = packed;
 
-    cursor_set(&cursor, view, first);
+    xm_cursor_set(&cursor, view, first);
     while (count > 0) {
-        int64_t run = min2(cursor_run(&cursor), count);
+        int64_t run = min2(xm_cursor_run(&cursor), count);
 
         copy_run(to, (const char *)buffer + cursor.offset, run * view->element_size);
         to += run * view->element_size;
         count -= run;
-        cursor_advance(&cursor, run);
+        xm_cursor_advance(&cursor, run);
     }
 }
 
 void xm_view_unpack(const xm_view_t *view, void *buffer, int64_t first, int64_t count,
                     const void *packed)
 {
-    cursor_t cursor;
+    xm_cursor_t cursor;
     const char *from = packed;
 
-    cursor_set(&cursor, view, first);
+    xm_cursor_set(&cursor, view, first);
     while (count > 0) {
-        int64_t run = min2(cursor_run(&cursor), count);
+        int64_t run = min2(xm_cursor_run(&cursor), count);
 
         copy_run((char *)buffer + cursor.offset, from, run * view->element_size);
         from += run * view->element_size;
         count -= run;
-        cursor_advance(&cursor, run);
+        xm_cursor_advance(&cursor, run);
     }
 }
 
@@ -186,12 +169,12 @@ void xm_view_unpack(const xm_view_t *view, void *buffer, int64_t first, int64_t 
 static inline void copy_range(const xm_view_t *from, const void *from_buffer, const xm_view_t *to,
                               void *to_buffer, int64_t first, int64_t count, bool stream)
 {
-    cursor_t source, target;
+    xm_cursor_t source, target;
 
-    cursor_set(&source, from, first);
-    cursor_set(&target, to, first);
+    xm_cursor_set(&source, from, first);
+    xm_cursor_set(&target, to, first);
     while (count > 0) {
-        int64_t run = min2(min2(cursor_run(&source), cursor_run(&target)), count);
+        int64_t run = min2(min2(xm_cursor_run(&source), xm_cursor_run(&target)), count);
         int64_t bytes = run * from->element_size;
         char *into = (char *)to_buffer + target.offset;
         const char *out_of = (const char *)from_buffer + source.offset;
@@ -202,8 +185,8 @@ static inline void copy_range(const xm_view_t *from, const void *from_buffer, co
             copy_run(into, out_of, bytes);
         }
         count -= run;
-        cursor_advance(&source, run);
-        cursor_advance(&target, run);
+        xm_cursor_advance(&source, run);
+        xm_cursor_advance(&target, run);
     }
 }
 

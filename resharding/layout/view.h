@@ -23,6 +23,27 @@ typedef struct xm_view {
     int64_t element_size;
 } xm_view_t;
 
+/** A position in a box, for walks along its runs: what lies in one piece in the tile. */
+typedef struct xm_cursor {
+    const xm_view_t *view;
+    int64_t index[XM_MAX_DIMS];
+    int64_t offset; /* of the current element in the tile's buffer, bytes */
+} xm_cursor_t;
+
+/** The position of an element by its number in the box, row-major. */
+void xm_cursor_set(xm_cursor_t *cursor, const xm_view_t *view, int64_t first);
+
+/** The number of elements from here to the end of the innermost run. */
+static inline int64_t xm_cursor_run(const xm_cursor_t *cursor)
+{
+    int last = cursor->view->dims - 1;
+
+    return cursor->view->extent[last] - cursor->index[last];
+}
+
+/** Moves forward by at most the rest of the run. */
+void xm_cursor_advance(xm_cursor_t *cursor, int64_t count);
+
 /** Describes non-empty @p box inside @p tile, which contains it. */
 void xm_view_init(xm_view_t *view, const xm_box_t *tile, const xm_box_t *box, int64_t element_size);
 

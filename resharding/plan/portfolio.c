@@ -18,6 +18,7 @@ enum {
     CLOSE_ENOUGH = 200,   /* within bound / this of the bound nothing is worth trying */
     WIDE_GAP = 20,        /* from bound / this on all the work is */
     MOST_WORK = 4000000,  /* hops and unit tasks of all combinations: a few seconds */
+    FAR_WORK = 32000000,  /* of openshop alone, once, where the best so far is twice the bound */
     LEAST_WORK = 100000,  /* that is always allowed: a few hundredths of a second */
     DFS_TASKS = 64,       /* dfs is not asked to order more than this */
     DFS_WORK = 100000,    /* what its search counts as */
@@ -39,6 +40,7 @@ typedef struct {
     xm_scheduler_t scheduler;
     int64_t makespan_ns; /* INT64_MAX: none yet */
     int64_t work;        /* spent on all so far */
+    bool went_far;       /* with FAR_WORK */
 } portfolio_t;
 
 /*
@@ -85,6 +87,16 @@ static int64_t work_left(const portfolio_t *p)
     return most - p->work;
 }
 
+/* The same for one way. A plan of twice the bound is worth a long search for a better one, and
+ * openshop is the way to find it. */
+static int64_t work_for(const portfolio_t *p, const xm_way_t *way)
+{
+    bool far = way->scheduler == XM_SCHEDULER_OPENSHOP && !p->went_far &&
+               p->makespan_ns != INT64_MAX && p->makespan_ns / 2 > p->s->plan->bound_ns;
+
+    return far ? FAR_WORK : work_left(p);
+}
+
 /* Whether the plan cannot gain half a per cent any more. */
 static bool is_close(const portfolio_t *p)
 {
@@ -111,15 +123,15 @@ static bool is_same_shop(const portfolio_t *p, xm_strategy_t strategy, const xm_
 
 /* Whether openshop, which makes at least a transfer for each receiver of a task, would make more
  * than there is work left for. */
-static bool is_too_large(const portfolio_t *p)
+static bool is_too_large(const portfolio_t *p, const xm_way_t *way)
 {
-    return p->s->params->scheduler == XM_SCHEDULER_AUTO && p->receivers > work_left(p);
+    return p->s->params->scheduler == XM_SCHEDULER_AUTO && p->receivers > work_for(p, way);
 }
 
 static bool is_useless(const portfolio_t *p, xm_strategy_t strategy, const xm_way_t *way)
 {
     return (way->scheduler == XM_SCHEDULER_OPENSHOP &&
-            (is_same_shop(p, strategy, way) || is_too_large(p))) ||
+            (is_same_shop(p, strategy, way) || is_too_large(p, way))) ||
            (way->scheduler == XM_SCHEDULER_DFS && p->s->plan->task_count > DFS_TASKS &&
             p->makespan_ns != INT64_MAX);
 }
@@ -130,7 +142,8 @@ static xm_status_t try_one(portfolio_t *p, xm_strategy_t strategy, const xm_way_
     xm_plan_t *plan = p->s->plan;
     xm_status_t status;
 
-    p->s->work_left = work_left(p);
+    p->s->work_left = work_for(p, way);
+    p->went_far = p->went_far || p->s->work_left == FAR_WORK;
     p->s->limit_ns = p->makespan_ns;
     status = xm_schedule_once(p->s, strategy, way);
     p->work += plan->task_count + (way->scheduler == XM_SCHEDULER_DFS ? DFS_WORK : 0) +
@@ -171,7 +184,8 @@ static xm_status_t try_all(portfolio_t *p)
             params->strategy == XM_STRATEGY_AUTO ? strategies[i / WAYS] : params->strategy;
 
         if ((params->scheduler == XM_SCHEDULER_AUTO || params->scheduler == way->scheduler) &&
-            !is_useless(p, strategy, way) && (p->makespan_ns == INT64_MAX || work_left(p) > 0)) {
+            !is_useless(p, strategy, way) &&
+            (p->makespan_ns == INT64_MAX || work_for(p, way) > 0)) {
             status = try_one(p, strategy, way);
         }
     }

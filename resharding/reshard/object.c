@@ -14,6 +14,7 @@
 #include "comm/worker.h"
 #include "resharding/reshard/agreement.h"
 #include "resharding/reshard/continue.h"
+#include "resharding/reshard/object.h"
 #include "resharding/execute.h"
 
 struct xm_reshard {
@@ -21,12 +22,13 @@ struct xm_reshard {
     xm_worker_t *worker;     /* NULL: the group that it was made in is no more */
     xm_plan_t *own_plan;     /* NULL: the caller has given one */
     const xm_plan_t *plan;
-    xm_executor_t *executor;    /* NULL: it could not be made, or its group is no more */
-    xm_agreement_t *agreement;  /* as long as the reshard is being made */
-    int channel;                /* 0: none yet */
-    int64_t deadline;           /* of the run */
-    bool running;               /* the caller has not heard of the run's end */
-    bool ended;                 /* … but the worker has */
+    xm_executor_t *executor;              /* NULL: it could not be made, or its group is no more */
+    xm_agreement_t *agreement;            /* as long as the reshard is being made */
+    int channel;                          /* 0: none yet */
+    int64_t deadline;                     /* of the run */
+    bool running;                         /* the caller has not heard of the run's end */
+    bool ended;                           /* … but the worker has */
+    const xm_executor_changes_t *changes; /* NULL: runs move everything */
     xm_reshard_params_t params; /* those that a continuation keeps; buffers and dtype are its own */
     int size;                   /* ranks of the group that it was made in */
     void *record; /* what this rank had received as the executor went; NULL: there is one */
@@ -116,6 +118,7 @@ static xm_status_t make_executor(xm_reshard_t *self)
     executor.turn_ahead = params->turn_ahead;
     executor.device_peers = params->device_peers;
     executor.verify = params->verify;
+    executor.changes = self->changes;
     executor.tensor_done = params->tensor_done;
     executor.arg = params->arg;
     return xm_executor_create(&executor, &self->executor);
@@ -141,15 +144,16 @@ static xm_status_t prepare(xm_reshard_t *self, const xm_reshard_params_t *params
 
 /* Element types, for who has not named them nothing beyond what the plan says; and how runs prove
  * themselves, because a rank that does not would be waited for. */
-static char *describe(const xm_reshard_params_t *params)
+static char *describe(const xm_reshard_params_t *params, bool changes)
 {
     static const char *const proofs[] = {[XM_VERIFY_OFF] = "",
                                          [XM_VERIFY_RUN] = " verified by run",
                                          [XM_VERIFY_CHUNK] = " verified by chunk"};
     char *text = NULL;
 
-    return asprintf(&text, "%s%s", params->dtype != NULL ? params->dtype : "unnamed",
-                    proofs[xm_executor_proof(params->verify)]) < 0
+    return asprintf(&text, "%s%s%s", params->dtype != NULL ? params->dtype : "unnamed",
+                    proofs[xm_executor_proof(params->verify)],
+                    changes ? " of what has changed" : "") < 0
                ? NULL
                : text;
 }
@@ -221,7 +225,8 @@ static void leave(xm_worker_guest_t *guest)
 
 /* Makes the object and says to all how this rank's preparations went. A plan for the rest of a run
  * becomes the reshard's own; NULL: it is no rest. */
-static xm_status_t begin(xm_worker_t *worker, const xm_reshard_params_t *params, xm_plan_t *plan,
+static xm_status_t begin(xm_worker_t *worker, const xm_reshard_params_t *params,
+                         const xm_executor_changes_t *changes, xm_plan_t *plan,
                          xm_reshard_t **reshard)
 {
     xm_reshard_t *self = calloc(1, sizeof(*self));
@@ -233,12 +238,13 @@ static xm_status_t begin(xm_worker_t *worker, const xm_reshard_params_t *params,
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a reshard");
     }
     self->worker = worker;
+    self->changes = changes;
     self->own_plan = plan;
     self->is_rest = plan != NULL;
     self->size = xm_worker_size(worker);
     self->guest.advance = advance;
     self->guest.leave = leave;
-    intent = describe(params);
+    intent = describe(params, changes != NULL);
     status = intent != NULL ? prepare(self, params)
                             : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a reshard");
     status = xm_agreement_post(worker, status, self->plan, intent != NULL ? intent : "",
@@ -253,8 +259,8 @@ static xm_status_t begin(xm_worker_t *worker, const xm_reshard_params_t *params,
     return XM_OK;
 }
 
-xm_status_t xm_reshard_begin(xm_worker_t *worker, const xm_reshard_params_t *params,
-                             xm_reshard_t **reshard)
+static xm_status_t begin_own(xm_worker_t *worker, const xm_reshard_params_t *params,
+                             const xm_executor_changes_t *changes, xm_reshard_t **reshard)
 {
     xm_reshard_params_t own = XM_RESHARD_PARAMS_INIT;
     xm_status_t status;
@@ -263,7 +269,13 @@ xm_status_t xm_reshard_begin(xm_worker_t *worker, const xm_reshard_params_t *par
         return XM_ERR_INVALID_ARGUMENT;
     }
     status = XM_PARAMS_COPY(xm_reshard_params_t, &own, params);
-    return status < 0 ? status : begin(worker, &own, NULL, reshard);
+    return status < 0 ? status : begin(worker, &own, changes, NULL, reshard);
+}
+
+xm_status_t xm_reshard_begin(xm_worker_t *worker, const xm_reshard_params_t *params,
+                             xm_reshard_t **reshard)
+{
+    return begin_own(worker, params, NULL, reshard);
 }
 
 /* Waits for the agreement. When it has ended well, the reshard can run. */
@@ -315,8 +327,22 @@ xm_status_t xm_reshard_create(xm_worker_t *worker, const xm_reshard_params_t *pa
     if (XM_IS_NULL(reshard)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    status = xm_reshard_begin(worker, params, &self);
+    status = begin_own(worker, params, NULL, &self);
     return status < 0 ? status : finish(self, reshard);
+}
+
+xm_status_t xm_reshard_create_changes(xm_worker_t *worker, const xm_reshard_params_t *params,
+                                      const xm_executor_changes_t *changes, xm_reshard_t **reshard)
+{
+    xm_reshard_t *self;
+    xm_status_t status = begin_own(worker, params, changes, &self);
+
+    return status < 0 ? status : finish(self, reshard);
+}
+
+xm_executor_t *xm_reshard_executor(const xm_reshard_t *reshard)
+{
+    return reshard->executor;
 }
 
 /* ---- Going on after a failure --------------------------------------------------------------- */
@@ -370,7 +396,7 @@ xm_status_t xm_reshard_continue(xm_worker_t *worker, const xm_reshard_t *failed,
     status = xm_continue_plan(worker, failed->plan, failed->size, &own, status, &record, &plan);
     free(bytes);
     if (status == XM_OK) {
-        status = begin(worker, &failed->params, plan, &self);
+        status = begin(worker, &failed->params, NULL, plan, &self);
     }
     return status < 0 ? status : finish(self, rest);
 }

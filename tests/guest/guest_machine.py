@@ -132,8 +132,9 @@ class Machine:
         """Starts qemu; wire: a socket that is the other end of this machine's only network device."""
         accel = accelerator()
         emulated = accel == "tcg"
-        # Emulated processors share one steady clock, which the kernel does not believe by itself.
-        clock = f" tsc=reliable clocksource=tsc tsc_early_khz={ticks_per_millisecond()}" if emulated else ""
+        # Emulated processors share one steady clock, which the kernel does not believe by itself; and on a busy machine
+        # it would miss the ticks by which it tests its timer, and stop.
+        clock = f" no_timer_check tsc=reliable clocksource=tsc tsc_early_khz={ticks_per_millisecond()}" if emulated else ""
         initramfs = os.path.join(self.folder, "initramfs.cpio")
         write_initramfs(kernel, initramfs)
         arguments = [

@@ -67,18 +67,18 @@ static void disown(xm_rails_health_t *health)
 /* Stops using a rail; `reason` goes into the warning, or is why the peer fails if this was the last
  * rail. What went over the rail is queued again for the others, and the peer is told by a PING over
  * each of them. The lane is only marked: this may run inside what it calls back, where it cannot be
- * closed. A lane that copies and has not failed stays, because the rail may come back with it; one
- * that puts is always closed, because its bytes could land late. */
+ * closed. A lane that copies and has not failed stays, because the rail may come back with it; others
+ * are always closed, because their bytes could land late. */
 static void give_up(xm_rails_t *rails, int lane, const char *reason)
 {
     xm_rails_health_t *health = &rails->lanes[lane];
 
     ++rails->life[lane];
-    rails->retired |= health->broken || rails->puts ? 1u << lane : 0;
+    rails->retired |= health->broken || rails->way != XM_RAILS_COPY ? 1u << lane : 0;
     rails->peer->owner->broken = true;
     disown(health);
     xm_rails_comeback_plan(rails, lane);
-    if (lanes_alive(rails) == 0) {
+    if (lanes_alive(rails) == 0 || !rails->peer->owner->failover) {
         xm_rails_report(rails->peer, "its connection failed (%s)", reason);
         return;
     }
@@ -366,7 +366,7 @@ void xm_rails_failover_look(xm_rails_transport_t *self)
         xm_rails_rx_catch_up(rails);
         /* Over lanes that copy a receiver learns of a dead peer from others (the fault channel). */
         if (!xm_list_is_empty(&rails->unfinished) ||
-            (rails->puts && !xm_list_is_empty(&rails->peer->in_flight))) {
+            (xm_rails_puts(rails) && !xm_list_is_empty(&rails->peer->in_flight))) {
             look_at(rails, late);
             busy = true;
         }

@@ -47,7 +47,7 @@ void xm_rails_hear(xm_rails_peer_t *peer, int lane, const xm_rails_frame_t *fram
         break;
     case XM_RAILS_FRAME_BACK:
     case XM_RAILS_FRAME_HERE:
-        if (rails->puts) {
+        if (xm_rails_puts(rails)) {
             peer->owner->lanes->told(peer, frame);
         }
         break;
@@ -68,7 +68,7 @@ xm_status_t xm_rails_receive(xm_rails_peer_t *peer, uint64_t tag, void *buffer, 
     xm_rails_start(peer, op, tag, buffer, length, XM_RAILS_RECEIVE);
     op->priv.handle = memory;
     /* Over lanes that put a receiver looks after them, too: nobody else does. */
-    if (peer->rails->puts) {
+    if (xm_rails_puts(peer->rails)) {
         xm_rails_failover_arm(peer->owner);
     }
     xm_rails_rx_receive(peer->rails, op);
@@ -125,7 +125,7 @@ static bool is_well(const xm_rails_peer_t *peer)
  * Where lanes put, the devices have acknowledged what is out. */
 static bool lacks_answers(const xm_rails_t *rails)
 {
-    return !rails->puts && !xm_list_is_empty(&rails->unfinished) && !rails->left;
+    return !xm_rails_puts(rails) && !xm_list_is_empty(&rails->unfinished) && !rails->left;
 }
 
 /* Makes progress while `waits` is true of any rails that are well. It serves all peers side by

@@ -140,10 +140,18 @@ xm_rails_packet_t *xm_rails_answer(xm_rails_t *rails, int lane, const xm_rails_f
     return packet;
 }
 
+/* True when a lane takes bytes. One that would keep them while it is not joined gets none: they are
+ * their owner's, and such a lane does not let go of them. */
+static bool takes(const xm_rails_t *rails, int lane, bool chunk)
+{
+    return xm_rails_uses(rails, lane) && rails->lanes[lane].given < XM_RAILS_ROOM &&
+           (!chunk || rails->way != XM_RAILS_FETCH || rails->lanes[lane].joined);
+}
+
 /* Chooses the rail for bytes: of those with room the one that was given least for its weight,
  * but not `avoid` where there is another one; -1: none. Loads are in units of bytes divided by
  * the share, so rails fill in proportion to their rates without a schedule. */
-static int choose_lane(xm_rails_t *rails, size_t length, int avoid)
+static int choose_lane(xm_rails_t *rails, size_t length, bool chunk, int avoid)
 {
     const xm_stripe_t *stripe = &rails->peer->stripe;
     int best = -1, others = 0;
@@ -154,8 +162,7 @@ static int choose_lane(xm_rails_t *rails, size_t length, int avoid)
         others += i != avoid && xm_rails_uses(rails, i);
     }
     for (int i = 0; i < stripe->rails; ++i) {
-        if (xm_rails_uses(rails, i) && (i != avoid || others == 0) &&
-            rails->lanes[i].given < XM_RAILS_ROOM &&
+        if (takes(rails, i, chunk) && (i != avoid || others == 0) &&
             (best < 0 || rails->lanes[i].load < rails->lanes[best].load)) {
             best = i;
         }
@@ -202,7 +209,7 @@ static bool progress_start(xm_rails_t *rails)
                               .chunk = eager ? message->op != NULL : message->chunk};
     /* A message that is repeated before leaving avoids the rail that carried it before, since
      * that one may have lost it. */
-    int lane = choose_lane(rails, eager ? message->length : 0,
+    int lane = choose_lane(rails, eager ? message->length : 0, false,
                            message->elsewhere ? message->start_by : XM_RAILS_NO_LANE);
     xm_rails_packet_t *packet = lane >= 0 ? take_packet(rails, &frame) : NULL;
 
@@ -212,8 +219,8 @@ static bool progress_start(xm_rails_t *rails)
     xm_list_remove(&message->start);
     count_retry(rails, lane, message->start_by);
     message->start_by = (uint8_t)lane;
-    packet->message = message;
     if (eager) {
+        packet->message = message;
         packet->bytes = message->bytes;
         packet->length = message->length;
     }
@@ -233,7 +240,7 @@ static bool progress_chunk(xm_rails_t *rails)
     size_t length = left < message->chunk ? left : message->chunk;
     xm_rails_frame_t frame = {
         .kind = XM_RAILS_FRAME_CHUNK, .message = message->number, .offset = offset};
-    int lane = choose_lane(rails, length, XM_RAILS_NO_LANE);
+    int lane = choose_lane(rails, length, true, XM_RAILS_NO_LANE);
     xm_rails_packet_t *packet = lane >= 0 ? take_packet(rails, &frame) : NULL;
 
     if (packet == NULL) {
@@ -263,7 +270,7 @@ static void progress(xm_rails_t *rails)
     xm_rails_peer_t *peer = rails->peer;
 
     if (peer->failed || peer->reported || peer->owner->fenced || rails->broken_at != 0 ||
-        (rails->puts && rails->retired != 0) || xm_rails_is_closed(peer)) {
+        (xm_rails_puts(rails) && rails->retired != 0) || xm_rails_is_closed(peer)) {
         return;
     }
     /* Connecting is put off until something is to be sent, and may fail for some lanes only. */
@@ -328,14 +335,14 @@ bool xm_rails_has_packets(const xm_rails_t *rails)
 }
 
 /* Rails exist for the life of the transport. */
-xm_status_t xm_rails_open(xm_rails_peer_t *peer, size_t eager)
+xm_status_t xm_rails_open(xm_rails_peer_t *peer, xm_rails_way_t way, size_t eager)
 {
     xm_rails_t *rails = xm_blocks_take(&peer->owner->blocks, sizeof(*rails));
 
     if (rails == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for messages to rank %d", peer->rank);
     }
-    *rails = (xm_rails_t){.peer = peer, .eager = eager, .puts = peer->owner->lanes->hold != NULL};
+    *rails = (xm_rails_t){.peer = peer, .eager = eager, .way = way};
     xm_list_init(&rails->unfinished);
     xm_list_init(&rails->starts);
     xm_list_init(&rails->ready);

@@ -10,7 +10,7 @@
  * up, and when it comes back.
  *
  * Messages travel in frames (frame.h). A lane carries a frame with a few bytes, whole or not at
- * all, and chunks of long messages in one of two ways:
+ * all, and chunks of long messages in one of three ways:
  *  - It copies. The bytes come with the frame, and the receiver's handler writes them. A lane of
  * this kind never gets to know the user's memory at the receiver, and at the sender it asks for
  * bytes when it has room for them: both look first whether somebody still wants them.
@@ -19,6 +19,10 @@
  *    more is said to the peer, so no late byte lands; and chunks that a lost lane held are sent
  * again only when the peer has said, after it closed its end, that it lacks them. The memory of a
  * send is its owner's again when no lane has a packet of it.
+ *  - It fetches. The frame announces the bytes, and the receiver has the lane bring those that it
+ *    wants to their place. A lane that is given up is closed at once, which ends what it fetches; a
+ *    receive ends only when nothing is fetched for it any more, so no late byte lands, and a send
+ *    as where lanes put.
  *
  * Sender and receiver, for each direction of a pair:
  *  - Messages are numbered. EAGER carries a short one; START announces a longer one. The receiver
@@ -109,6 +113,7 @@ typedef struct xm_rails_transport xm_rails_transport_t;
 typedef struct xm_rails_outgoing xm_rails_outgoing_t;
 typedef struct xm_rails_incoming xm_rails_incoming_t;
 typedef struct xm_rails_packet xm_rails_packet_t;
+typedef struct xm_rails_fetch xm_rails_fetch_t;
 
 /** What a lane can do. @p lane is the number of a rail. */
 typedef struct xm_rails_lanes {
@@ -140,7 +145,17 @@ typedef struct xm_rails_lanes {
     uint32_t (*key)(const xm_memory_t *memory, int rail);
     /** A frame came that is for the lanes themselves. */
     void (*told)(xm_rails_peer_t *peer, const xm_rails_frame_t *frame);
+
+    /* Of lanes that fetch. */
+
+    /** Brings the bytes that came announced (as `bytes` of xm_rails_hear()) to @p to, then calls
+     * xm_rails_fetched() once, maybe before this returns. */
+    void (*fetch)(xm_rails_peer_t *peer, int lane, const void *bytes, void *to,
+                  xm_rails_fetch_t *fetch);
 } xm_rails_lanes_t;
+
+/* How the lanes of a peer carry chunks. */
+typedef enum { XM_RAILS_COPY, XM_RAILS_PUT, XM_RAILS_FETCH } xm_rails_way_t;
 
 /* The memory of a message whose lanes put. */
 typedef struct xm_rails_memory {
@@ -204,10 +219,20 @@ struct xm_rails_incoming {
     uint64_t have; /* its chunks that have come */
     uint32_t chunk;
     int lane;   /* by which the last frame came */
+    int fetched; /* chunks that are being fetched */
     bool eager; /* all of it is here … */
     bool owed;  /* … and it is answered only when it is received */
     xm_rails_memory_t memory;
     uint8_t bytes[]; /* of an eager one */
+};
+
+/* A chunk that a lane fetches. */
+struct xm_rails_fetch {
+    xm_rails_t *rails;
+    xm_rails_incoming_t *message;
+    size_t offset, length;
+    int lane;
+    uint8_t life; /* of the lane, when that began */
 };
 
 /* What is known of the messages from number `base` on. */
@@ -225,7 +250,7 @@ typedef struct xm_rails_health {
     int64_t moved_at; /* when that was, or bytes went */
     int64_t asked_at; /* when a PING was sent, and nothing has passed since; 0: no such */
     int64_t alone_at; /* when the peer was first heard on another lane after that */
-    bool joined;      /* the lane can carry something: the transport says so */
+    bool joined;      /* the lane can carry chunks: the transport says so */
     bool broken;      /* the lane reported an error; acted upon by the next progress */
     uint64_t moved;   /* fragments that were put back when it was given up … */
     char reason[XM_RAILS_REASON_SIZE]; /* … and why it was, or what is broken */
@@ -240,7 +265,7 @@ struct xm_rails {
     xm_rails_peer_t *peer;
     xm_rails_t *next_due;
     bool due;                  /* on the transport's list */
-    bool puts;                 /* its lanes put chunks; they copy otherwise */
+    xm_rails_way_t way;        /* of chunks */
     size_t eager;              /* shorter messages are not announced */
     uint8_t life[XM_NICS_MAX]; /* of each lane; odd: it was given up */
     unsigned retired;          /* those that are to be closed still */
@@ -319,6 +344,11 @@ static inline bool xm_rails_uses(const xm_rails_t *rails, int lane)
     return (rails->life[lane] & 1) == 0 && xm_stripe_uses(&rails->peer->stripe, lane);
 }
 
+static inline bool xm_rails_puts(const xm_rails_t *rails)
+{
+    return rails->way == XM_RAILS_PUT;
+}
+
 static inline xm_rails_nic_t *xm_rails_nic(const xm_rails_t *rails, int lane)
 {
     return &rails->peer->owner->nics[lane];
@@ -366,7 +396,7 @@ int64_t xm_rails_now(const xm_transport_t *transport);
 /* comm/transport/rails/rails.c: packets, what goes to lanes and comes from them. */
 
 /** Messages with this peer travel in frames from now on. */
-xm_status_t xm_rails_open(xm_rails_peer_t *peer, size_t eager);
+xm_status_t xm_rails_open(xm_rails_peer_t *peer, xm_rails_way_t way, size_t eager);
 
 /** Makes the transport look after these rails in its next progress. */
 void xm_rails_set_due(xm_rails_t *rails);
@@ -431,8 +461,11 @@ void xm_rails_tx_clear(xm_rails_t *rails);
 /* comm/transport/rails/rx_queue.c */
 
 void xm_rails_rx_receive(xm_rails_t *rails, xm_op_t *op);
-/** No effect on sends, which end when the peer has taken them, and on what lanes put already. */
+/** No effect on sends, which end when the peer has taken them, and on what lanes may be writing. */
 void xm_rails_rx_cancel(xm_rails_t *rails, xm_op_t *op);
+/** A chunk is where it belongs, or never will be, because of @p error (NULL: it is); its lane writes
+ * nothing any more. */
+void xm_rails_fetched(xm_rails_fetch_t *fetch, const char *error);
 /** EAGER, START or CHUNK, with its bytes. */
 void xm_rails_rx_on_frame(xm_rails_t *rails, int lane, const xm_rails_frame_t *frame,
                           const uint8_t *bytes, size_t length);

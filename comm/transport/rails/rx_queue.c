@@ -131,12 +131,12 @@ static void ask(xm_rails_t *rails, const xm_rails_incoming_t *message)
                               .length = 1};
     xm_rails_packet_t *packet;
 
-    if (rails->puts) {
+    if (xm_rails_puts(rails)) {
         frame.tag = message->have;
         frame.length = (uintptr_t)message->op->priv.buffer;
     }
     packet = xm_rails_answer(rails, message->lane, &frame);
-    if (packet != NULL && rails->puts) {
+    if (packet != NULL && xm_rails_puts(rails)) {
         for (int rail = 0; rail < count; ++rail) {
             xm_put_le(packet->keys + 4 * rail, self->lanes->key(message->memory.handle, rail), 4);
         }
@@ -213,7 +213,7 @@ static void grant(xm_rails_t *rails, xm_rails_incoming_t *message, xm_op_t *op)
     xm_rails_transport_t *self = rails->peer->owner;
     xm_memory_t *memory = op->priv.handle;
     xm_status_t status =
-        rails->puts ? self->lanes->hold(self, op->priv.buffer, op->priv.length, true, &memory)
+        xm_rails_puts(rails) ? self->lanes->hold(self, op->priv.buffer, op->priv.length, true, &memory)
                     : XM_OK;
 
     if (status < 0) {
@@ -222,7 +222,7 @@ static void grant(xm_rails_t *rails, xm_rails_incoming_t *message, xm_op_t *op)
         xm_rails_end_op(op, status);
         return;
     }
-    message->memory = (xm_rails_memory_t){memory, rails->puts && op->priv.handle == NULL};
+    message->memory = (xm_rails_memory_t){memory, xm_rails_puts(rails) && op->priv.handle == NULL};
     message->op = op;
     op->priv.handle = message;
     op->priv.flags |= XM_RAILS_MATCHED;
@@ -298,7 +298,7 @@ void xm_rails_rx_cancel(xm_rails_t *rails, xm_op_t *op)
     bool matched = (op->priv.flags & XM_RAILS_MATCHED) != 0;
 
     if (op->priv.kind != XM_RAILS_RECEIVE || op->priv.status != XM_IN_PROGRESS ||
-        (matched && rails->puts)) {
+        (matched && rails->way != XM_RAILS_COPY)) {
         return; /* it is too late, or it has ended already and waits for `done` */
     }
     if (matched) {
@@ -393,7 +393,7 @@ static void on_start(xm_rails_t *rails, int lane, const xm_rails_frame_t *frame,
         message->owed = rails->kept > XM_RAILS_KEPT;
         slot->done = !message->owed;
     }
-    if (slot->done && rails->puts && frame->chunk == 0) {
+    if (slot->done && xm_rails_puts(rails) && frame->chunk == 0) {
         answer_late(rails, lane, message->number);
     } else if (slot->done) {
         answer(rails, lane, message->number, XM_RAILS_FRAME_ALL);
@@ -401,52 +401,65 @@ static void on_start(xm_rails_t *rails, int lane, const xm_rails_frame_t *frame,
     take_up(rails);
 }
 
-/* Copies a chunk into the user's buffer, unless the lane has put it there, and returns its length
- * if it was wanted: of the segment that was asked for, as long as its place demands, and not here
- * already. */
-static size_t put_chunk(const xm_rails_t *rails, xm_rails_incoming_t *message,
-                        const xm_rails_frame_t *frame, const uint8_t *bytes, size_t length)
+/* Begins to fetch a chunk. Without memory the peer fails, as where an answer is lost. */
+static void fetch_chunk(xm_rails_t *rails, xm_rails_incoming_t *message, int lane, size_t offset,
+                        const void *bytes, size_t length)
 {
-    size_t offset = (size_t)frame->offset, index, expected;
+    xm_rails_transport_t *self = rails->peer->owner;
+    xm_rails_fetch_t *fetch = xm_blocks_take(&self->blocks, sizeof(*fetch));
 
-    if (message->op == NULL || frame->offset < message->from || frame->offset >= message->length) {
+    if (fetch == NULL) {
+        xm_rails_report(rails->peer, "there is no room for a message from it");
+        return;
+    }
+    *fetch = (xm_rails_fetch_t){rails, message, offset, length, lane, rails->life[lane]};
+    ++message->fetched;
+    self->lanes->fetch(rails->peer, lane, bytes, (uint8_t *)message->op->priv.buffer + offset,
+                       fetch);
+}
+
+/* The length of a chunk if it is wanted, or 0: of the segment that was asked for, as long as its
+ * place demands, and not here already. */
+static size_t wanted(const xm_rails_t *rails, const xm_rails_incoming_t *message, uint64_t offset,
+                     size_t length)
+{
+    size_t index, expected;
+
+    if (message == NULL || message->eager || message->op == NULL || offset < message->from ||
+        offset >= message->length) {
         /* The bytes may come from a duplicate, from a segment that is complete, or from
          * nonsense: everything that does not fit exactly is dropped. */
         return 0;
     }
-    index = (offset - message->from) / message->chunk;
+    index = ((size_t)offset - message->from) / message->chunk;
     expected = message->length - offset < message->chunk ? message->length - offset
                                                          : (size_t)message->chunk;
     if (index >= XM_RAILS_FRAME_CHUNKS || offset % message->chunk != 0 ||
-        length != (rails->puts ? 0 : expected) || (message->have >> index & 1) != 0) {
+        length != (xm_rails_puts(rails) ? 0 : expected) || (message->have >> index & 1) != 0) {
         return 0;
     }
-    if (!rails->puts) {
-        memcpy((uint8_t *)message->op->priv.buffer + offset, bytes, length);
-    }
-    message->have |= UINT64_C(1) << index;
     return expected;
 }
 
-/* A chunk has come. When all of its segment are here the next segment is granted, and after the
- * last one the message ends. The window of one segment bounds how much the sender may have in
- * flight. */
-static void on_chunk(xm_rails_t *rails, int lane, const xm_rails_frame_t *frame,
-                     const uint8_t *bytes, size_t length)
+/* A chunk is where it belongs. */
+static void take_chunk(const xm_rails_t *rails, xm_rails_incoming_t *message, int lane,
+                       size_t offset, size_t length)
 {
-    xm_rails_incoming_t *message = find_message(rails, frame->message);
+    xm_count_fragment(xm_rails_nic(rails, lane)->counters, XM_RECEIVED, length, XM_OK);
+    message->lane = lane;
+    message->have |= UINT64_C(1) << (offset - message->from) / message->chunk;
+    ++rails->peer->moved;
+}
+
+/* When all chunks of a segment are here the next segment is granted, and after the last one the
+ * message ends, unless some lane may still write to it. The window of one segment bounds how much
+ * the sender may have in flight. */
+static void go_on(xm_rails_t *rails, xm_rails_incoming_t *message)
+{
     size_t left, segment;
     uint64_t all;
     xm_op_t *op;
 
-    length =
-        message == NULL || message->eager ? 0 : put_chunk(rails, message, frame, bytes, length);
-    if (length == 0) {
-        return;
-    }
-    xm_count_fragment(xm_rails_nic(rails, lane)->counters, XM_RECEIVED, length, XM_OK);
-    message->lane = lane;
-    ++rails->peer->moved;
     left = message->length - message->from;
     segment = (size_t)message->chunk * XM_RAILS_FRAME_CHUNKS;
     /* A full segment has 64 chunks, whose mask cannot be made by a shift. */
@@ -462,11 +475,56 @@ static void on_chunk(xm_rails_t *rails, int lane, const xm_rails_frame_t *frame,
         ask(rails, message);
         return;
     }
+    if (message->fetched > 0) {
+        return;
+    }
     /* The message is ended before its operation: end_message() frees what the operation refers
      * to. */
     op = message->op;
     end_message(rails, message);
     xm_rails_end_op(op, XM_OK);
+}
+
+/* A chunk has come, or can be fetched. */
+static void on_chunk(xm_rails_t *rails, int lane, const xm_rails_frame_t *frame,
+                     const uint8_t *bytes, size_t length)
+{
+    xm_rails_incoming_t *message = find_message(rails, frame->message);
+    size_t offset = (size_t)frame->offset, size = wanted(rails, message, frame->offset, length);
+
+    if (size == 0) {
+        return;
+    }
+    if (rails->way == XM_RAILS_FETCH) {
+        fetch_chunk(rails, message, lane, offset, bytes, size);
+        return;
+    }
+    if (rails->way == XM_RAILS_COPY) {
+        memcpy((uint8_t *)message->op->priv.buffer + offset, bytes, size);
+    }
+    take_chunk(rails, message, lane, offset, size);
+    go_on(rails, message);
+}
+
+/* The chunk may be here by another lane since, or its receive have ended with its peer. */
+void xm_rails_fetched(xm_rails_fetch_t *fetch, const char *error)
+{
+    xm_rails_t *rails = fetch->rails;
+    xm_rails_incoming_t *message = fetch->message;
+
+    --message->fetched;
+    if (error != NULL && rails->life[fetch->lane] == fetch->life) {
+        xm_rails_broken(rails->peer, fetch->lane, "%s", error);
+    } else if (error == NULL) {
+        xm_rails_moved(rails, fetch->lane);
+    }
+    if (error == NULL && wanted(rails, message, fetch->offset, fetch->length) > 0) {
+        take_chunk(rails, message, fetch->lane, fetch->offset, fetch->length);
+    }
+    if (message->op != NULL) {
+        go_on(rails, message);
+    }
+    xm_blocks_give(&rails->peer->owner->blocks, fetch);
 }
 
 /* Each frame that concerns a message ends in an answer or in progress of the message; nothing

@@ -77,8 +77,9 @@ static xm_rails_outgoing_t *take(xm_rails_t *rails, const void *buffer, size_t l
                                      .bytes = buffer,
                                      .chunk = eager ? 0 : chunk_of(rails, length),
                                      .start_by = XM_RAILS_NO_LANE,
-                                     .memory = {memory, !eager && rails->puts && memory == NULL}};
-    *status = !eager && rails->puts ? self->lanes->hold(self, (void *)(uintptr_t)buffer, length,
+                                     .memory = {memory, !eager && xm_rails_puts(rails) &&
+                                                            memory == NULL}};
+    *status = !eager && xm_rails_puts(rails) ? self->lanes->hold(self, (void *)(uintptr_t)buffer, length,
                                                         false, &message->memory.handle)
                                     : XM_OK;
     if (*status < 0) {
@@ -159,11 +160,11 @@ void xm_rails_tx_end(xm_rails_t *rails, xm_rails_outgoing_t *message)
     }
 }
 
-/* The peer has everything. A NIC that puts may still read the bytes to send them once more, if it
- * has not heard that they arrived: then the message ends with the last of its packets. */
+/* The peer has everything. A NIC that does not copy may still read the bytes to send them once more,
+ * if it has not heard that they arrived: then the message ends with the last of its packets. */
 static void end(xm_rails_t *rails, xm_rails_outgoing_t *message)
 {
-    if (!rails->puts || message->chunk == 0 || message->packets == 0) {
+    if (rails->way == XM_RAILS_COPY || message->chunk == 0 || message->packets == 0) {
         xm_rails_tx_end(rails, message);
         return;
     }
@@ -228,7 +229,7 @@ static void send_segment(xm_rails_t *rails, xm_rails_outgoing_t *message,
 
     if (message->chunk == 0 || offset >= message->length ||
         offset % ((uint64_t)message->chunk * XM_RAILS_FRAME_CHUNKS) != 0 ||
-        (rails->puts && !read_keys(rails, message, frame, keys, length))) {
+        (xm_rails_puts(rails) && !read_keys(rails, message, frame, keys, length))) {
         xm_rails_report(rails->peer, "it asks for what there is not");
         return;
     }
@@ -304,7 +305,7 @@ uint64_t xm_rails_tx_resend(xm_rails_t *rails, int lane)
             /* Chunks that are still to be sent are not counted as moved. */
             again = chunks_by(message, lane) & ~message->todo;
             moved += (uint64_t)__builtin_popcountll(again);
-            if (rails->puts && again != 0) {
+            if (xm_rails_puts(rails) && again != 0) {
                 message->lost |= again;
                 message->lost_life[lane] = rails->life[lane];
                 again = 0;

@@ -33,7 +33,7 @@ static bool closes_ended(xm_ucx_transport_t *self)
             /* A rail with abandoned operations makes no more progress. */
             all = all && (*closing == NULL || xm_ucx_rail_of(peer, i)->abandoned > 0);
         }
-        all = all && xm_list_is_empty(&peer->base.in_flight) && peer->orphans == NULL;
+        all = all && xm_list_is_empty(&peer->base.in_flight);
     }
     return all;
 }
@@ -83,7 +83,7 @@ void xm_ucx_abandon(xm_ucx_peer_t *peer)
  * flush would then never end. */
 static void part_from(xm_ucx_peer_t *peer)
 {
-    bool busy = !xm_list_is_empty(&peer->base.in_flight) || peer->orphans != NULL;
+    bool busy = !xm_list_is_empty(&peer->base.in_flight);
 
     if (peer->base.rails != NULL) {
         for (int lane = 0; lane < peer->base.stripe.rails; ++lane) {

@@ -68,10 +68,9 @@ static xm_status_t watch_fd(const xm_ucx_transport_t *self, int fd)
 }
 
 /* Opens one rail with its own context, which sees no other device. Frames need UCX's active
- * messages, which are asked for only where several NICs may need failover. */
+ * messages, which are asked for only where there are several NICs. */
 static xm_status_t open_rail(xm_ucx_transport_t *self, int rail, bool wakeup)
 {
-    bool frames = self->base.failover && self->nics.count > 1;
     int nic = rail - XM_UCX_RAIL_NIC;
     xm_ucx_rail_params_t params = {.kind = nic < 0 ? (xm_ucx_rail_kind_t)rail : XM_UCX_RAIL_NIC,
                                    .device = nic < 0 ? "" : self->nics.nic[nic].device,
@@ -79,7 +78,7 @@ static xm_status_t open_rail(xm_ucx_transport_t *self, int rail, bool wakeup)
                                    .ranks = self->base.base.size,
                                    .ranks_here = self->ranks_here,
                                    .wakeup = wakeup,
-                                   .frames = frames && nic >= 0};
+                                   .frames = self->nics.count > 1 && nic >= 0};
     xm_status_t status = xm_ucx_rail_open(&self->rails[rail], &params);
 
     if (status == XM_OK) {
@@ -144,23 +143,23 @@ static xm_status_t open_rails(xm_ucx_transport_t *self, bool wakeup)
 }
 
 /*
- * A rank's blob, little-endian: u32 number of NICs, u32 whether it can send frames over them, u64
- * rate of each, then for each rail up to the last NIC's u32 length (0: closed) and the address.
+ * A rank's blob, little-endian: u32 number of NICs, u32 whether some of them do not carry TCP only,
+ * u64 rate of each, then for each rail up to the last NIC's u32 length (0: closed) and the address.
  */
-enum { COUNT_SIZE = 4, FRAMES_SIZE = 4, HEAD_SIZE = 8, RATE_SIZE = 8, LENGTH_SIZE = 4 };
+enum { COUNT_SIZE = 4, FETCHES_SIZE = 4, HEAD_SIZE = 8, RATE_SIZE = 8, LENGTH_SIZE = 4 };
 
-/* True when this rank can use frames: several NICs, and all that are open carry TCP only.
- * Frames are always copied, which is free over TCP but would cost RDMA devices their advantage. */
-static bool can_frame(const xm_ucx_transport_t *self)
+/* True when chunks should be fetched. To copy them is free over TCP, where UCX copies anyway, and
+ * safe from its assertions about peers that die; but it would cost RDMA devices their advantage. */
+static bool has_more_than_tcp(const xm_ucx_transport_t *self)
 {
-    bool can = self->base.failover && self->nics.count > 1;
+    bool more = false;
 
     for (int nic = 0; nic < self->nics.count; ++nic) {
         const xm_ucx_rail_t *rail = &self->rails[XM_UCX_RAIL_NIC + nic];
 
-        can = can && (rail->tcp_only || !rail->open);
+        more = more || (rail->open && !rail->tcp_only);
     }
-    return can;
+    return more;
 }
 
 /* Writes the blob that the peers read in read_peer(). Closed rails keep a place of length 0, so
@@ -178,7 +177,7 @@ static xm_status_t pack_addresses(const xm_ucx_transport_t *self, uint8_t **blob
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu bytes of addresses", total);
     }
     xm_put_le(*blob, (uint64_t)self->nics.count, COUNT_SIZE);
-    xm_put_le(*blob + COUNT_SIZE, can_frame(self), FRAMES_SIZE);
+    xm_put_le(*blob + COUNT_SIZE, has_more_than_tcp(self), FETCHES_SIZE);
     used += HEAD_SIZE;
     /* Rates come from the list of NICs or the system; 0 tells the peer that they are unknown. */
     for (int nic = 0; nic < self->nics.count; ++nic) {
@@ -255,10 +254,22 @@ static xm_status_t no_way(const xm_ucx_peer_t *peer, const uint8_t *addresses, s
                         peer->base.owner->base.rank, peer->base.rank);
 }
 
+/* Several rails travel in frames. Both ends evaluate the same condition, each with the other's flag,
+ * so either both fetch or neither does. Where UCX moves CUDA memory no message is sent unannounced,
+ * since that needs a copy. */
+static xm_status_t open_rails_to(xm_ucx_peer_t *peer, bool they_fetch)
+{
+    xm_ucx_transport_t *self = xm_ucx_owner(peer);
+    bool fetches = they_fetch && has_more_than_tcp(self);
+
+    self->base.base.cuda = self->base.base.cuda && fetches;
+    return xm_rails_open(&peer->base, fetches ? XM_RAILS_FETCH : XM_RAILS_COPY,
+                         self->base.base.cuda ? 0 : XM_UCX_EAGER);
+}
+
 /* Learns the way to a peer from its blob. Between two ranks there are as many rails as the one
  * with fewer NICs has. Rates are capped so that sums of them cannot overflow. Both ends know
- * both lists and both sets of open rails, so both arrive at the same stripe; and frames are
- * used only if both can. */
+ * both lists and both sets of open rails, so both arrive at the same stripe. */
 static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t length)
 {
     const xm_nics_t *nics = &xm_ucx_owner(peer)->nics;
@@ -295,14 +306,11 @@ static xm_status_t read_peer(xm_ucx_peer_t *peer, const uint8_t *blob, size_t le
                 ? find_address(blob + head, length - head, peer->rail + lane)
                 : NULL;
         peer->lanes[lane].peer = peer;
+        peer->lane = xm_stripe_uses(&peer->base.stripe, lane) ? lane : peer->lane;
     }
-    /* Both ends evaluate the same condition, each with the other's flag, so either both use
-     * frames or neither does. */
-    if (peer->base.stripe.used > 1 && can_frame(xm_ucx_owner(peer)) &&
-        xm_get_le(blob + COUNT_SIZE, FRAMES_SIZE) != 0) {
-        return xm_rails_open(&peer->base, XM_UCX_EAGER);
-    }
-    return XM_OK;
+    return peer->base.stripe.used > 1
+               ? open_rails_to(peer, xm_get_le(blob + COUNT_SIZE, FETCHES_SIZE) != 0)
+               : XM_OK;
 }
 
 /* Opens what rails need besides: handlers for frames, the watch on NICs, and the timer.
@@ -322,7 +330,6 @@ static xm_status_t open_failover(xm_ucx_transport_t *self)
     if (status < 0 || self->base.railed == 0) {
         return status;
     }
-    self->base.base.cuda = false; /* bytes are read and written by this process itself */
     self->base.base.acknowledges = true;
     xm_nic_watch_open(&self->watch, &self->nics);
     if (self->epoll < 0) {
@@ -381,19 +388,11 @@ static xm_ucx_transport_t *allocate(int rank, int size, const xm_transport_ucx_p
     return self;
 }
 
-/* A split message needs one bit of the tag, which halves the number of ranks that fit into the
- * rest. */
 static xm_status_t read_nics(xm_ucx_transport_t *self, const char *text)
 {
     xm_status_t status = xm_nics_parse(text, self->base.base.rank, "/sys", &self->nics);
 
     self->base.nic_count = status == XM_OK ? self->nics.count : 0;
-    if (status == XM_OK && self->nics.count > 1 && self->base.base.size > XM_UCX_MAX_RANKS_SPLIT) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "rank %d: XM_NICS: a job of %d ranks is too large for several NICs "
-                            "(at most %d)",
-                            self->base.base.rank, self->base.base.size, XM_UCX_MAX_RANKS_SPLIT);
-    }
     return status;
 }
 
@@ -421,11 +420,6 @@ xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_par
     status = read_nics(self, params->nics);
     if (status == XM_OK) {
         status = xm_ucx_gate_create(params->callers, params->caller_count, &self->gate);
-    }
-    if (status == XM_OK) {
-        /* The first fragments are made here, so that posts need no memory in the usual case. */
-        xm_blocks_give(&self->base.blocks,
-                       xm_blocks_take(&self->base.blocks, sizeof(xm_ucx_fragment_t)));
     }
     /* Ranks that sleep wait on one descriptor; it holds those of all rails. */
     if (status == XM_OK && !params->spin) {

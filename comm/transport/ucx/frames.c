@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What UCX's active messages are to rails: lanes that copy. A frame is the header of a message,
- * always eager. UCX holds a reference to the packet, never to the user's memory: pack() reads the
- * bytes when UCX has room, and reads zeros if the message has ended meanwhile. (On TCP that is no
- * copy more than before: UCX copies to and from its segments anyway.) The handler runs inside
- * ucp_worker_progress(). One for all peers is registered on each worker, because UCX's active
- * messages do not tell the sender: the frame does. */
+/* What UCX's active messages are to rails: lanes that copy, and lanes that fetch. A frame is the
+ * header of a message. Where lanes copy it is always eager: UCX holds a reference to the packet,
+ * never to the user's memory; pack() reads the bytes when UCX has room, and reads zeros if the
+ * message has ended meanwhile. (On TCP that is no copy more than before: UCX copies to and from its
+ * segments anyway.) Where they fetch the bytes of a chunk go by a rendezvous of UCX, so both ends
+ * wait until UCX has let go of them. The handler runs inside ucp_worker_progress(). One for all
+ * peers is registered on each worker, because UCX's active messages do not tell the sender: the
+ * frame does. */
 #include <string.h>
 
 #include "comm/transport/ucx/transport_ucx_private.h"
@@ -78,6 +80,22 @@ static const ucp_generic_dt_ops_t packet_ops = {.start_pack = start_pack,
                                                 .unpack = unpack,
                                                 .finish = finish};
 
+/* Chunks are what lanes fetch; everything else is copied, as it is short. */
+static bool is_fetched(const xm_rails_packet_t *packet)
+{
+    return packet->frame.kind == XM_RAILS_FRAME_CHUNK && packet->rails->way == XM_RAILS_FETCH;
+}
+
+/* UCX has let go of a packet. */
+static void let_go(xm_rails_packet_t *packet, bool sent)
+{
+    bool *joined = &packet->rails->lanes[packet->lane].joined;
+
+    ((xm_ucx_peer_t *)packet->rails->peer)->lanes[packet->lane].held -= is_fetched(packet);
+    *joined = *joined || (sent && !packet->stale);
+    xm_rails_sent(packet, sent);
+}
+
 /* An error of one packet is an error of its lane. */
 static void on_sent(void *request, ucs_status_t status, void *user_data)
 {
@@ -90,16 +108,16 @@ static void on_sent(void *request, ucs_status_t status, void *user_data)
     } else if (packet->length > 0 && !packet->stale) {
         xm_rails_moved(rails, packet->lane);
     }
-    xm_rails_sent(packet, status == UCS_OK);
+    let_go(packet, status == UCS_OK);
     xm_rails_set_due(rails);
 }
 
-/* The frame is encoded only now, so that it carries the newest lives of the rails. Frames are
- * always sent eagerly: a rendezvous of UCX would let the receiver read from this rank's memory
- * later, which is what frames exist to avoid. */
+/* The frame is encoded only now, so that it carries the newest lives of the rails. */
 static void post(xm_rails_peer_t *peer, int lane, xm_rails_packet_t *packet)
 {
-    const xm_ucx_peer_t *to = (const xm_ucx_peer_t *)peer;
+    xm_ucx_peer_t *to = (xm_ucx_peer_t *)peer;
+    const void *bytes = packet->length > 0 ? packet : NULL;
+    size_t length = packet->length > 0 ? packet->length + 1 : 0;
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                                                  UCP_OP_ATTR_FIELD_USER_DATA |
                                                  UCP_OP_ATTR_FIELD_FLAGS,
@@ -111,20 +129,59 @@ static void post(xm_rails_peer_t *peer, int lane, xm_rails_packet_t *packet)
     packet->frame.sender = peer->owner->base.rank;
     memcpy(packet->frame.life, peer->rails->life, sizeof(packet->frame.life));
     xm_rails_frame_encode(&packet->frame, packet->head);
-    if (packet->length > 0) {
+    if (is_fetched(packet)) {
+        param.flags = UCP_AM_SEND_FLAG_RNDV;
+        bytes = packet->bytes;
+        length = packet->length;
+        ++to->lanes[lane].held;
+    } else if (length > 0) {
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
         param.datatype = xm_ucx_owner(to)->packet_type;
     }
-    request = ucp_am_send_nbx(to->lanes[lane].ep, FRAMES, packet->head, XM_RAILS_FRAME_SIZE,
-                              packet->length > 0 ? packet : NULL,
-                              packet->length > 0 ? packet->length + 1 : 0, &param);
+    request = ucp_am_send_nbx(to->lanes[lane].ep, FRAMES, packet->head, XM_RAILS_FRAME_SIZE, bytes,
+                              length, &param);
     if (UCS_PTR_IS_ERR(request)) {
         xm_rails_broken(peer, lane, "%s", ucs_status_string(UCS_PTR_STATUS(request)));
     }
     /* UCX completes small frames inside the call and returns no request; on_sent() is then never
      * called. */
     if (request == NULL || UCS_PTR_IS_ERR(request)) {
-        xm_rails_sent(packet, request == NULL);
+        let_go(packet, request == NULL);
+    }
+}
+
+/* UCX has brought a chunk, or never will. */
+static void fetched(xm_rails_fetch_t *fetch, ucs_status_t status)
+{
+    xm_ucx_peer_t *peer = (xm_ucx_peer_t *)fetch->rails->peer;
+
+    --peer->lanes[fetch->lane].held;
+    xm_rails_fetched(fetch, status == UCS_OK ? NULL : ucs_status_string(status));
+}
+
+static void on_fetched(void *request, ucs_status_t status, size_t length, void *user_data)
+{
+    (void)length;
+    ucp_request_free(request);
+    fetched(user_data, status);
+}
+
+static void fetch_chunk(xm_rails_peer_t *peer, int lane, const void *bytes, void *to,
+                        xm_rails_fetch_t *fetch)
+{
+    xm_ucx_peer_t *from = (xm_ucx_peer_t *)peer;
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                                                 UCP_OP_ATTR_FIELD_USER_DATA |
+                                                 UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+                                 .cb.recv_am = on_fetched,
+                                 .user_data = fetch};
+    ucs_status_ptr_t request;
+
+    ++from->lanes[lane].held;
+    request = ucp_am_recv_data_nbx(xm_ucx_rail_of(from, lane)->worker, (void *)(uintptr_t)bytes, to,
+                                   fetch->length, &param);
+    if (UCS_PTR_IS_ERR(request)) {
+        fetched(fetch, UCS_PTR_STATUS(request));
     }
 }
 
@@ -134,6 +191,8 @@ static bool join(xm_rails_peer_t *peer)
 
     if (!joined) {
         xm_rails_report(peer, "its connection failed (%s)", ucs_status_string(UCS_ERR_UNREACHABLE));
+    } else if (peer->rails->way == XM_RAILS_FETCH) {
+        xm_rails_failover_ping(peer->rails); /* what passes shows that a lane is joined */
     }
     return joined;
 }
@@ -171,12 +230,23 @@ const xm_rails_lanes_t xm_ucx_lanes = {.post = post,
                                        .attempt = attempt,
                                        .ready = ready,
                                        .retire = retire,
-                                       .down = down};
+                                       .down = down,
+                                       .fetch = fetch_chunk};
 
-/* Handles one frame; UCX keeps nothing of it afterwards, so bytes that are needed later are
- * copied. Frames that make no sense, or come from ranks without rails, are dropped: nothing
- * of theirs can be trusted enough to blame a peer for it. Bytes count only if their last one says
- * that the sender still had them all when UCX packed them. */
+/* Whether the bytes of a frame are what they should be: those of chunks that are fetched are still
+ * to come, and of others the last one says that the sender still had them all when UCX packed
+ * them. */
+static bool is_whole(const xm_rails_t *rails, const xm_rails_frame_t *frame, const uint8_t *bytes,
+                     size_t length, bool announced)
+{
+    bool fetched = rails->way == XM_RAILS_FETCH && frame->kind == XM_RAILS_FRAME_CHUNK;
+
+    return fetched == announced && (fetched || length == 0 || bytes[length - 1] == 1);
+}
+
+/* Handles one frame; UCX keeps nothing of it afterwards but what is fetched, so bytes that are
+ * needed later are copied. Frames that make no sense, or come from ranks without rails, are dropped:
+ * nothing of theirs can be trusted enough to blame a peer for it. */
 static ucs_status_t on_frame(void *arg, const void *header, size_t header_length, void *data,
                              size_t length, const ucp_am_recv_param_t *param)
 {
@@ -185,16 +255,18 @@ static ucs_status_t on_frame(void *arg, const void *header, size_t header_length
     const uint8_t *bytes = data;
     xm_rails_frame_t frame;
     xm_ucx_peer_t *peer;
+    bool announced;
 
-    (void)param;
     if (xm_rails_frame_decode(header, header_length, &frame) < 0 ||
-        frame.sender >= self->base.base.size || self->peers[frame.sender].base.rails == NULL ||
-        (length > 0 && bytes[length - 1] != 1)) {
+        frame.sender >= self->base.base.size || self->peers[frame.sender].base.rails == NULL) {
         return UCS_OK;
     }
     peer = &self->peers[frame.sender];
-    xm_rails_hear(&peer->base, listener->rail - peer->rail, &frame, bytes,
-                  length > 0 ? length - 1 : 0);
+    announced = param != NULL && (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    if (is_whole(peer->base.rails, &frame, bytes, length, announced)) {
+        xm_rails_hear(&peer->base, listener->rail - peer->rail, &frame, bytes,
+                      length > 0 && !announced ? length - 1 : length);
+    }
     return UCS_OK;
 }
 

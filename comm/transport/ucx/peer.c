@@ -45,7 +45,8 @@ ucs_status_t xm_ucx_connect_lane(xm_ucx_peer_t *peer, int lane)
         status = ucp_ep_create(xm_ucx_rail_of(peer, lane)->worker, &params, &way->ep);
         way->ep = status == UCS_OK ? way->ep : NULL;
     }
-    if (peer->base.rails != NULL) {
+    /* To an RDMA device it is joined when something has passed. */
+    if (peer->base.rails != NULL && !xm_ucx_fetches(peer)) {
         peer->base.rails->lanes[lane].joined = way->ep != NULL;
     }
     return status;
@@ -87,13 +88,34 @@ xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
     return XM_OK;
 }
 
+/* Closes an endpoint by force, which ends all that UCX has of it, and forgets it. UCX frees the
+ * request of a close that does not end at once when it can. Without error handling it cannot be
+ * closed without the peer, nor can its rail at the end; and one of an RDMA device whose connection
+ * is half made must not be: UCX 1.13 aborts (ucp_request.c, "got REQ message"). */
+static void drop(xm_ucx_peer_t *peer, int lane)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                 .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    xm_ucx_lane_t *way = &peer->lanes[lane];
+    ucs_status_ptr_t request = NULL;
+
+    if (xm_ucx_watches(peer) &&
+        (!xm_ucx_fetches(peer) || peer->base.rails->lanes[lane].joined)) {
+        request = ucp_ep_close_nbx(way->ep, &param);
+    } else {
+        ++xm_ucx_rail_of(peer, lane)->stuck;
+    }
+    if (request != NULL && !UCS_PTR_IS_ERR(request)) {
+        ucp_request_free(request);
+    }
+    way->ep = NULL;
+}
+
 /* Starts closing the endpoints. An orderly close flushes what was sent and is waited for in
- * destroy; one by force may never end when the peer is dead, so its request is given back at
- * once and UCX frees it when it can. */
+ * destroy; one by force may never end when the peer is dead. */
 void xm_ucx_close_endpoints(xm_ucx_peer_t *peer, bool force)
 {
-    ucp_request_param_t param = {.op_attr_mask = force ? (uint32_t)UCP_OP_ATTR_FIELD_FLAGS : 0u,
-                                 .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    static const ucp_request_param_t in_order = {.op_attr_mask = 0};
 
     peer->base.connected = false; /* what comes while they close is not answered any more */
     for (int i = 0; i < peer->base.stripe.rails; ++i) {
@@ -103,39 +125,21 @@ void xm_ucx_close_endpoints(xm_ucx_peer_t *peer, bool force)
         if (lane->ep == NULL) {
             continue;
         }
-        request = ucp_ep_close_nbx(lane->ep, &param);
-        lane->ep = NULL;
-        if (request == NULL || UCS_PTR_IS_ERR(request)) {
+        if (force) {
+            drop(peer, i);
             continue;
         }
-        if (force) {
-            ucp_request_free(request);
-        } else {
-            lane->closing = request;
-        }
+        request = ucp_ep_close_nbx(lane->ep, &in_order);
+        lane->ep = NULL;
+        lane->closing = UCS_PTR_IS_ERR(request) ? NULL : request;
     }
 }
 
-/* Lets go of the endpoint of a lane that was given up. By force and without waiting: its peer
- * cannot be reached over it. */
+/* Lets go of the endpoint of a lane that was given up: its peer cannot be reached over it. */
 void xm_ucx_retire_lane(xm_ucx_peer_t *peer, int lane)
 {
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                 .flags = UCP_EP_CLOSE_FLAG_FORCE};
-    ucs_status_ptr_t request = NULL;
-
-    if (peer->lanes[lane].ep == NULL) {
-        return;
+    if (peer->lanes[lane].ep != NULL) {
+        drop(peer, lane);
+        peer->base.rails->lanes[lane].joined = false;
     }
-    if (xm_ucx_watches(peer)) {
-        request = ucp_ep_close_nbx(peer->lanes[lane].ep, &param);
-    } else {
-        /* It cannot be closed without the peer, nor can its rail at the end. */
-        ++xm_ucx_rail_of(peer, lane)->stuck;
-    }
-    if (request != NULL && !UCS_PTR_IS_ERR(request)) {
-        ucp_request_free(request);
-    }
-    peer->lanes[lane].ep = NULL;
-    peer->base.rails->lanes[lane].joined = false;
 }

@@ -67,6 +67,14 @@ static const setting_t tcp_only_settings[] = {
     {"UCX_RNDV_THRESH", "RNDV_THRESH", "20k", NULL},
 };
 
+/* Of RDMA devices that stand in for each other. A connection is set up by datagrams (ud). One that
+ * nobody answers has a time limit, at whose end an assertion of UCX 1.13 aborts the process
+ * (ucp_request.c, "got REQ message"): a rail that is lost must be able to wait for its cable for as
+ * long as it takes. */
+static const setting_t rdma_settings[] = {
+    {"UCX_UD_TIMEOUT", "UD_TIMEOUT", "1000000s", "all,ib,rc,rc_v,rc_verbs,rc_x,rc_mlx5,ud,ud_v,ud_verbs"},
+};
+
 /* A setting that UCX does not know is an error, not a warning: each is there to avoid a hang or
  * an abort. */
 static xm_status_t modify(ucp_config_t *config, const char *name, const char *value)
@@ -213,6 +221,9 @@ static xm_status_t configure(const xm_ucx_rail_params_t *params, ucp_config_t **
     if (status == XM_OK && is_tcp_only(kind, device, tls)) {
         status = apply(*config, tcp_only_settings,
                        sizeof(tcp_only_settings) / sizeof(tcp_only_settings[0]), device, tls);
+    } else if (status == XM_OK && params->frames) {
+        status = apply(*config, rdma_settings, sizeof(rdma_settings) / sizeof(rdma_settings[0]),
+                       device, tls);
     }
     /* The rail of an emulated cluster is TCP even where the user allows more: shared memory
      * would bypass the network that is emulated. */

@@ -6,8 +6,7 @@
  * | file | subject |
  * |---|---|
  * | comm/transport/ucx/ucx.c | progress, sleeping, failed peers: the ops table |
- * | comm/transport/ucx/post.c | posting and cancelling operations |
- * | comm/transport/ucx/op.c | their fragments, and how they end |
+ * | comm/transport/ucx/post.c | operations: posting, cancelling, and how they end |
  * | comm/transport/ucx/frames.c | what a lane is to rails: frames as active messages |
  * | comm/transport/ucx/peer.c | the endpoints of a peer, and what UCX reports of them |
  * | comm/transport/ucx/rail.c | one rail: context and worker |
@@ -15,17 +14,10 @@
  * | comm/transport/ucx/gate.c | who may connect to UCX's ports |
  * | comm/transport/ucx/create.c, comm/transport/ucx/close.c | the beginning and the end |
  *
- * Each calls only those below it: creation the ops table, that the end, the end the posts, they the
- * fragments, and those the peers. Operations, and messages with a peer that several TCP rails
- * reach, are comm/transport/rails.h's; of the latter UCX gets to know frames only.
- *
- * While UCX has a fragment of an operation, that is on its peer's list.
- *
- * A fragment is one request of UCX on one rail. A message that is not split is one fragment. Both
- * ends compute the fragments from the length (stripe.h); the tag of a split message's fragments has
- * a bit for that, which receives ignore when they match: so a receive of another length than its
- * message notices which kind came, knows on which rails the rest of it is, and has that thrown
- * away.
+ * Each calls only those below it: creation the ops table, that the end, the end the posts, and
+ * those the peers. Messages with a peer that several rails reach are comm/transport/rails.h's; of
+ * them UCX gets to know frames only. With another peer an operation is one request of UCX, its
+ * `handle`.
  */
 #pragma once
 
@@ -36,41 +28,29 @@
 #include "comm/transport/ucx/ucx.h"
 #include "comm/transport/ucx/rail.h"
 
-/* The upper bits of UCX's tag are the sender's rank; with several NICs the uppermost of them tells
- * a split message. */
-enum { XM_UCX_TAG_BITS = 48, XM_UCX_MAX_RANKS = 1 << 16, XM_UCX_MAX_RANKS_SPLIT = 1 << 15 };
-#define XM_UCX_TAG_SPLIT (UINT64_C(1) << 63)
+/* The upper bits of UCX's tag are the sender's rank. */
+enum { XM_UCX_TAG_BITS = 48, XM_UCX_MAX_RANKS = 1 << 16 };
 
 /* Messages in frames that are shorter are sent without being announced. */
 enum { XM_UCX_EAGER = 20 * 1024 };
 
 typedef struct xm_ucx_transport xm_ucx_transport_t;
 typedef struct xm_ucx_peer xm_ucx_peer_t;
-typedef struct xm_ucx_fragment xm_ucx_fragment_t;
-
-struct xm_ucx_fragment {
-    xm_ucx_fragment_t *next;
-    xm_op_t *op; /**< NULL: throws away a fragment of a message whose receive has failed */
-    xm_ucx_peer_t *peer;
-    void *request; /**< UCX's; NULL while it is being posted */
-    size_t length;
-    int lane;
-    bool ended; /**< its callback came while it was being posted */
-};
 
 /* The connection to a peer over one rail. */
 typedef struct xm_ucx_lane {
     const void *address; /**< NULL: nothing goes this way */
     ucp_ep_h ep;         /**< NULL until the first message, and again after a failure */
     void *closing;       /**< request of the endpoint's close */
+    int held;            /**< requests that name memory of users, of frames */
     xm_ucx_peer_t *peer;
 } xm_ucx_lane_t;
 
 struct xm_ucx_peer {
     xm_rails_peer_t base;
     int rail; /**< of lane 0; the next lane's is the next */
+    int lane; /**< of what does not travel in frames */
     xm_ucx_lane_t lanes[XM_NICS_MAX];
-    xm_ucx_fragment_t *orphans; /**< fragments without an operation */
 };
 
 /* Who hears the frames of a rail. */
@@ -110,25 +90,22 @@ static inline xm_ucx_transport_t *xm_ucx_owner(const xm_ucx_peer_t *peer)
     return (xm_ucx_transport_t *)peer->base.owner;
 }
 
+/** Whether lanes bring chunks to where they belong by UCX's rendezvous: they need not be copied. */
+static inline bool xm_ucx_fetches(const xm_ucx_peer_t *peer)
+{
+    return peer->base.rails != NULL && peer->base.rails->way == XM_RAILS_FETCH;
+}
+
 /** Whether UCX itself watches a peer, see comm/transport/ucx/rail.h. */
 static inline bool xm_ucx_watches(const xm_ucx_peer_t *peer)
 {
-    return peer->rail == XM_UCX_RAIL_NIC && !xm_ucx_owner(peer)->fault_channel;
+    return peer->rail == XM_UCX_RAIL_NIC &&
+           (!xm_ucx_owner(peer)->fault_channel || xm_ucx_fetches(peer));
 }
 
 static inline xm_ucx_rail_t *xm_ucx_rail_of(const xm_ucx_peer_t *peer, int lane)
 {
     return &xm_ucx_owner(peer)->rails[peer->rail + lane];
-}
-
-/* Counts a fragment that has ended; one that throws something away belongs to no operation. */
-static inline void xm_ucx_count_fragment(const xm_ucx_fragment_t *fragment, xm_status_t status)
-{
-    if (fragment->op != NULL) {
-        xm_count_fragment(xm_ucx_rail_of(fragment->peer, fragment->lane)->counters,
-                          fragment->op->priv.kind == XM_RAILS_SEND ? XM_SENT : XM_RECEIVED,
-                          fragment->length, status);
-    }
 }
 
 /* comm/transport/ucx/post.c */
@@ -141,8 +118,7 @@ void xm_ucx_cancel(xm_transport_t *transport, xm_op_t *op);
 /** Cancels all receives from a peer that UCX has. */
 void xm_ucx_cancel_receives(xm_ucx_peer_t *peer);
 
-/** Ends what is in flight with a peer of a rail without error handling: cancels receives, and
- * abandons what UCX cannot cancel. */
+/** Ends what is in flight with a peer: cancels receives, and abandons what UCX cannot cancel. */
 void xm_ucx_abandon_ops(xm_ucx_peer_t *peer);
 
 /* comm/transport/ucx/frames.c */

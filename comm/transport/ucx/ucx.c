@@ -177,21 +177,17 @@ static void ucx_fence(xm_transport_t *transport)
     (void)xm_rails_deliver(&self->base);
 }
 
-/* Tells how the bytes of a message would be spread over the rails, by the same functions as a
- * post. Cost models and reports therefore agree with what is really sent. */
-int xm_transport_ucx_shares(const xm_transport_t *transport, int rank, uint64_t tag, size_t length,
+int xm_transport_ucx_shares(const xm_transport_t *transport, int rank, size_t length,
                             size_t *shares)
 {
     const xm_stripe_t *stripe = &((const xm_ucx_transport_t *)transport)->peers[rank].base.stripe;
-    bool split = xm_stripe_splits(stripe, length);
-    int whole = split ? -1 : xm_stripe_rail(stripe, tag);
+    size_t begin = 0;
 
     for (int rail = 0; rail < stripe->rails; ++rail) {
-        size_t begin = split && rail > 0 ? xm_stripe_end(stripe, length, rail - 1) : 0;
+        size_t end = xm_stripe_end(stripe, length, rail);
 
-        shares[rail] = split           ? xm_stripe_end(stripe, length, rail) - begin
-                       : rail == whole ? length
-                                       : 0;
+        shares[rail] = end - begin;
+        begin = end;
     }
     return stripe->rails;
 }

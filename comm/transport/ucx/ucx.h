@@ -19,27 +19,27 @@
  * another rail is left. (UCX's own multi-rail does not help over TCP: both connections may end up
  * on one NIC.)
  *
- * Where all these NICs are used by TCP only, they stand in for each other (`failover`): a rail that
- * is lost in the middle of transfers (link down, address removed, connection reset, nothing passes
- * for `rail_timeout` seconds) is given up by both ranks, what was not delivered is sent again over
- * the others, operations end well, and one warning says so. The last rail's loss is that of the
- * peer. Messages then travel in frames of their own (comm/transport/rails.h): those below
- * 20 KiB end at the sender at once, longer ones when all of it has arrived. Otherwise an operation
- * ends when all fragments of its message have; when one of them fails, so does it, and a peer that
- * is lost on one rail is lost.
+ * They stand in for each other: a rail that is lost in the middle of transfers (link down, address
+ * removed, connection reset, nothing passes for `rail_timeout` seconds) is given up by both ranks,
+ * what was not delivered is sent again over the others, operations end well, and one warning says
+ * so. The last rail's loss is that of the peer; without `failover` any rail's is. Messages then
+ * travel in frames of their own (comm/transport/rails.h): those below 20 KiB end at the sender at
+ * once, longer ones when all of it has arrived. Chunks of these are copied where a NIC is used by
+ * TCP only, and otherwise fetched by UCX's rendezvous.
  *
- * User tags must be below 2^48 and there are at most 65536 ranks, 32768 with several NICs: the
- * upper 16 bits of UCX's tag hold the sender's rank.
+ * User tags must be below 2^48 and there are at most 65536 ranks: the upper 16 bits of UCX's tag
+ * hold the sender's rank.
  *
  * UCX's error handling is on towards other machines when the caller has no fault channel, so that
- * dead peers are noticed at all. What it needs is set unless the environment says otherwise:
+ * dead peers are noticed at all, and where chunks are fetched, so that a lost rail lets go of them.
+ * What it needs is set unless the environment says otherwise:
  * UCX_KEEPALIVE_INTERVAL=1s, UCX_TCP_KEEPIDLE=1s, UCX_TCP_KEEPINTVL=1s, UCX_TCP_KEEPCNT=3, and
- * UCX_MM_ERROR_HANDLING=y. With a fault channel, and always inside a machine, it is off (it forbids
+ * UCX_MM_ERROR_HANDLING=y. Otherwise, and always inside a machine, it is off (it forbids
  * cma, and UCX 1.13 may abort a survivor over TCP): death is then learnt from
  * xm_transport_peer_failed(), which a worker calls when its bootstrap says so. A link that goes
  * down between living hosts ends in the caller's deadline.
  *
- * Limits: a receive that is cancelled while fragments of its message have come loses that message.
+ * Limits: a receive that is cancelled while chunks of its message have come loses that message.
  * Cancelling a send that waits for its receiver has no effect in UCX; it ends when the
  * receiver takes it, the peer fails, or the transport is destroyed.
  */
@@ -63,7 +63,7 @@ typedef struct xm_transport_ucx_params {
                             UCX chooses. Ranks may differ. */
     xm_counters_t *counters; /**< where to count, outlives the transport; NULL: nowhere */
     const int *job_rank;     /**< by rank: the peer's number there; NULL: its rank; not copied */
-    bool failover;           /**< several TCP NICs stand in for each other; ranks may differ */
+    bool failover;           /**< several NICs stand in for each other; ranks may differ */
     /** Where connections may come from (xm_address_write()); the kernel drops others. NULL, 0: they
      *  may come from everywhere. Not copied. */
     const uint8_t (*callers)[XM_ADDRESS_BYTES];
@@ -101,10 +101,10 @@ xm_status_t xm_transport_ucx_join(xm_transport_t *transport, void *addresses,
                                   const size_t *offsets);
 
 /**
- * How many of @p length bytes with @p tag each rail to @p peer is given (room for 8), as long as
+ * How many of @p length bytes each rail to @p peer is given (room for 8) in the long run, as long as
  * all rails work. Returns the number of rails. Internal.
  */
-int xm_transport_ucx_shares(const xm_transport_t *transport, int peer, uint64_t tag, size_t length,
+int xm_transport_ucx_shares(const xm_transport_t *transport, int peer, size_t length,
                             size_t *shares);
 
 /**

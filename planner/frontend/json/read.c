@@ -202,10 +202,25 @@ ap_shape_t json_get_shape(json_reader_t *r, const json_t *object, const char *ke
     return shape;
 }
 
+/* The names that the commands take for the same types; what counts of a type is its size. */
+static const struct {
+    const char *name;
+    ap_dtype_t dtype;
+} short_dtypes[] = {
+    {"f16", AP_DTYPE_F16},     {"bf16", AP_DTYPE_BF16}, {"f32", AP_DTYPE_F32},
+    {"f64", AP_DTYPE_F64},     {"i8", AP_DTYPE_I8},     {"u8", AP_DTYPE_I8},
+    {"i16", AP_DTYPE_I16},     {"i32", AP_DTYPE_I32},   {"i64", AP_DTYPE_I64},
+    {"bool", AP_DTYPE_I8},     {"c128", AP_DTYPE_C128}, {"fp8_e4m3", AP_DTYPE_I8},
+    {"fp8_e5m2", AP_DTYPE_I8},
+};
+
+enum { SHORT_DTYPES = sizeof(short_dtypes) / sizeof(short_dtypes[0]) };
+
 ap_dtype_t json_get_dtype(json_reader_t *r, const json_t *object, const char *key,
                           ap_dtype_t otherwise)
 {
-    const char *names[AP_DTYPE_COUNT];
+    const char *names[AP_DTYPE_COUNT + SHORT_DTYPES];
+    int chosen;
 
     if (find(r, object, key) == NULL) {
         return otherwise;
@@ -213,7 +228,12 @@ ap_dtype_t json_get_dtype(json_reader_t *r, const json_t *object, const char *ke
     for (int d = 0; d < AP_DTYPE_COUNT; ++d) {
         names[d] = ap_dtype_name((ap_dtype_t)d);
     }
-    return (ap_dtype_t)json_get_choice(r, object, key, "element type", names, AP_DTYPE_COUNT);
+    for (int d = 0; d < SHORT_DTYPES; ++d) {
+        names[AP_DTYPE_COUNT + d] = short_dtypes[d].name;
+    }
+    chosen = json_get_choice(r, object, key, "element type", names, AP_DTYPE_COUNT + SHORT_DTYPES);
+    return chosen < AP_DTYPE_COUNT ? (ap_dtype_t)chosen
+                                   : short_dtypes[chosen - AP_DTYPE_COUNT].dtype;
 }
 
 /* The nearest known key is told, for most unknown ones are misspelt. */

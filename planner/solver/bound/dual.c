@@ -30,6 +30,8 @@ enum { ELIMINATED_MAX = 4096 };
 static const double plausible_gap = 0.05;
 static const double least_factor = 1e-4;
 static const double first_factor = 0.3;
+/* Steps grow as long as the bound does: an aim that is near lets them become too short. */
+static const double growth = 1.04, largest_factor = 1.0;
 
 /* The message of a link to one of its ends: what the link has paid to each of its values. */
 static double *message_to(const ap_cfn_dual_t *self, int link, int variable)
@@ -292,6 +294,7 @@ static void note_bound(ap_cfn_dual_t *self, double bound)
     if (bound > self->best) {
         self->best = bound;
         self->since_best = 0;
+        self->factor = fmin(growth * self->factor, largest_factor);
         memcpy(self->best_price, self->price, (size_t)self->core->times * sizeof(double));
     }
 }
@@ -423,9 +426,9 @@ void ap_cfn_dual_move_prices(ap_cfn_dual_t *self, double upper)
         self->load[t] = self->price[t] > 0.0 || peak ? slope : 0.0; /* the step's direction */
         length += self->load[t] * self->load[t];
     }
-    /* No progress for a while: the steps are too long. It goes back to the best prices and halves
-     * them. */
-    if (self->since_best++ >= TIMEOUT) {
+    /* No progress for a while, or a bound as far below the best one as the aim is above it: the
+     * steps are too long. It goes back to the best prices and halves them. */
+    if (self->since_best++ >= TIMEOUT || self->bound < 2.0 * self->best - upper) {
         self->factor = self->factor > 2.0 * least_factor ? self->factor / 2.0 : least_factor;
         self->since_best = 0;
         memcpy(self->price, self->best_price, (size_t)times * sizeof(double));

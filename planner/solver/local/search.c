@@ -32,7 +32,7 @@ static const int sizes[] = {3, 6, 12, 24, 48, 96};
 enum { SIZE_COUNT = sizeof(sizes) / sizeof(sizes[0]), ARMS = KIND_COUNT * SIZE_COUNT };
 /* The bound's rise, as part of the gap, after which a new start is worth it; and the largest gap,
  * as part of the bound, that good solutions could have. */
-static const double restart = 0.2, plausible_gap = 0.05;
+static const double restart = 0.2, plausible_gap = 0.002;
 #define CYCLE_LEAST INT64_C(300000000) /* nanoseconds */
 #define CYCLE_MOST  INT64_C(4000000000)
 /* Steps of the prices of a region, cells of its largest table, and how many balls a neighbourhood

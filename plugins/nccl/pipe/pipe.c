@@ -222,14 +222,11 @@ uint64_t xm_pipe_request_number(const xm_pipe_request_t *request)
 }
 
 /* How a message's bytes are spread over the NICs. Between processes of one machine none is used. */
-int xm_pipe_shares(xm_pipe_t *pipe, uint64_t number, size_t length, size_t *shares)
+int xm_pipe_shares(const xm_pipe_t *pipe, size_t length, size_t *shares)
 {
-    uint64_t kind = length > XM_PIPE_INLINE_MAX ? XM_PIPE_TAG_DATA : XM_PIPE_TAG_HEADER;
-
     return pipe->own.machine == pipe->other.machine
                ? 0
-               : xm_transport_ucx_shares(pipe->transport, xm_pipe_other_rank(pipe),
-                                         xm_pipe_tag(kind, number), length, shares);
+               : xm_transport_ucx_shares(pipe->transport, xm_pipe_other_rank(pipe), length, shares);
 }
 
 char *xm_pipe_path(xm_pipe_t *pipe, char *buffer, size_t size)

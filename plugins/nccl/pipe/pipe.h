@@ -121,9 +121,9 @@ xm_pipe_t *xm_pipe_request_pipe(const xm_pipe_request_t *request);
  * of a receive. */
 uint64_t xm_pipe_request_number(const xm_pipe_request_t *request);
 
-/** How many of @p length bytes of message @p number go over each NIC, as long as all of them work.
+/** How many of @p length bytes go over each NIC in the long run, as long as all of them work.
  * Returns the number of NICs, 0 where both ends are on one machine; @p shares has room for 8. */
-int xm_pipe_shares(xm_pipe_t *pipe, uint64_t number, size_t length, size_t *shares);
+int xm_pipe_shares(const xm_pipe_t *pipe, size_t length, size_t *shares);
 
 /** What carries the messages, for people: "tcp/eth0 + tcp/eth1", and who is at the other end:
  * "node7 pid 4711". Returns @p buffer. */

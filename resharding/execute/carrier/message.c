@@ -61,7 +61,7 @@ static void find_memory(slot_t *slot)
     chunk_range(hop, slot->chunk, &first, &count);
     slot->length = (size_t)(count * tensor->element_size);
     if (sends && hop->forward != NULL) {
-        slot->buffer = xm_forward_buffer(hop, slot->chunk);
+        slot->buffer = xm_forward_buffer(hop, slot->chunk, &slot->length);
         slot->memory = executor->staging.registration;
         return;
     }
@@ -77,16 +77,16 @@ static void find_memory(slot_t *slot)
     }
 }
 
-static void transmit(slot_t *slot)
+void xm_message_transmit(slot_t *slot, void (*done)(xm_op_t *op, xm_status_t status))
 {
     const lane_t *lane = slot->lane;
     uint64_t number = slot->tag & (XM_TURN_BIT - 1), run = slot->tag - number;
 
     if (slot->proven == NULL) {
-        xm_executor_transmit(slot, message_done);
+        xm_executor_transmit(slot, done);
         return;
     }
-    slot->op.done = message_done;
+    slot->op.done = done;
     xm_proven_post(slot->proven, lane->executor->transport, lane->peer, lane_sends(lane),
                    (const uint64_t[]){[XM_PROVEN_DATA] = slot->tag,
                                       [XM_PROVEN_HASH] = run | XM_HASH_BITS | number,
@@ -102,7 +102,7 @@ static void message_post(slot_t *slot)
 
     find_memory(slot);
     if (!lane_sends(slot->lane) || !slot->hop->on_device || slot->packed == NULL) {
-        transmit(slot);
+        xm_message_transmit(slot, message_done);
         return;
     }
     status = pack_on_device(slot);
@@ -120,7 +120,7 @@ static void message_moved(slot_t *slot, xm_status_t status)
         xm_executor_fail(executor, xm_device_on_rank(executor, status));
     }
     if (executor->result == XM_OK && lane_sends(slot->lane)) {
-        transmit(slot);
+        xm_message_transmit(slot, message_done);
     } else {
         xm_executor_chunk_ended(slot, executor->result);
     }
@@ -141,7 +141,7 @@ static bool message_ended(slot_t *slot)
         return true;
     }
     if (hop->forward != NULL) {
-        xm_forward_keep(hop, slot->chunk, slot->packed);
+        xm_forward_keep(hop, slot->chunk, slot->packed, slot->length);
         return true;
     }
     if (slot->status == XM_OK && !lane_sends(lane) && !hop->on_device && !lane->executor->no_copy) {

@@ -12,12 +12,16 @@ typedef struct {
 } row_t;
 
 /* Dense: tensors as in the checkpoints' indices. Experts: 3 + 61 x 9 + 3 x 3 + 58 x (2 + 257 x 3).
- */
+
+ * Qwen3: the parameters of the cards' safetensors; 2 + 36 x 11, and 3 + layers x (9 + 128 x 3). */
 static const row_t rows[] = {
     {RB_FAMILY_7B, 6.74, INT64_C(6738415616), 291},
     {RB_FAMILY_32B, 32.8, INT64_C(32762123264), 707},
     {RB_FAMILY_70B, 70.6, INT64_C(70553706496), 723},
     {RB_FAMILY_256E, 671, INT64_C(671026419200), 45395},
+    {RB_FAMILY_4B, 4.02, INT64_C(4022468096), 398},
+    {RB_FAMILY_30B, 30.5, INT64_C(30532122624), 18867},
+    {RB_FAMILY_235B, 235, INT64_C(235093634560), 36945},
 };
 
 START_TEST(families_have_the_published_sizes)
@@ -185,7 +189,7 @@ int main(void)
     Suite *suite = suite_create("model_family");
     TCase *tests = tcase_create("model_family");
 
-    tcase_add_loop_test(tests, families_have_the_published_sizes, 0, 4);
+    tcase_add_loop_test(tests, families_have_the_published_sizes, 0, RB_FAMILY_COUNT);
     tcase_add_test(tests, qwen3_32b_is_the_recorded_list);
     tcase_add_test(tests, experts_have_numbers);
     tcase_add_test(tests, scale_keeps_the_structure);

@@ -56,7 +56,7 @@ static void open_fixture(fixture_t *fixture)
                    (int)getpid());
     ck_assert_xm_ok(ap_plan_save(result.plan, fixture->path));
     ap_planner_result_clear(&result);
-    rb_rates_assume(&rates);
+    rb_rates_assume(&(rb_selection_t){0}, &rates);
     ck_assert_xm_ok(rb_host_map_emulate(HOSTS * DEVICES, DEVICES, &fixture->hosts));
     ck_assert_xm_ok(rb_rates_network(&rates, &fixture->hosts, NULL, &fixture->network));
     fixture->params = (rb_pipeline_params_t){.path = fixture->path, .network = fixture->network};

@@ -96,6 +96,10 @@ own "--racks is given but --uplink-gbps is not" --racks 2
 own "--uplink-gbps is given but --racks is not" --uplink-gbps 40
 own "--racks 5, but there are 4 hosts" --transport sim --racks 5 --uplink-gbps 40
 own "--verify compares what was moved" --dry-run --verify
+own "--pattern is given but --density is not" --pattern rows
+own "--density needs real ranks" --density 1 --dry-run
+own "--density needs --warmup 1 or more" --density 1 -w 0
+own "--density has no transfers to draw" --density 1 --trace "$directory/t.json"
 own "--memory-limit: " --memory-limit 1kG
 own "--system-config is about models, but case own is not one" --system-config x.json
 own "8 ranks do not fill 3 hosts evenly" --hosts 3

@@ -44,6 +44,18 @@ if timeout 60 "$RESHARD_BENCH" -n 8 "$@" --memory-limit 1kB >"$out" 2>&1 ||
     fail "--memory-limit 1kB"
 fi
 
+# Updates: what has changed moves, whatever it is; fewer bytes where less has.
+set -- -n 6 --src-mesh 2 --dst-mesh 4 --src-ranks 0-1 --dst-ranks 2-5 --src-spec S0R --dst-spec RS0 --shape 1500x1401
+for density in 0.05 5 100; do
+    run 1 "$@" --hosts 3 --partition chunk --dtype bf16 --density $density
+done
+sent=""
+for pattern in uniform rows blocks; do
+    run 2 "$@" --hosts 2 --partition chunk --density 4 --pattern $pattern --strategy broadcast,send_recv -i 2
+    sent="$sent $(sed -n 's/.*update below sends \([0-9.]*\) % .*/\1/p' "$out" | head -1)"
+done
+echo "$sent" | awk '{ exit !(NF == 3 && $1 < 8 && $2 < $1) }' || fail "updates sent$sent %"
+
 # Files.
 run 1 -n 16 --case nm5 --scale 1/128 -i 2 -J "$directory/j.json" --trace "$directory/t.json" \
     --plot "$directory/p.svg" --dump-plan "$directory/d.json"
@@ -52,7 +64,7 @@ json "$directory/j.json" "len(d['ranks']) == 16 and len({r['pid'] for r in d['ra
 json "$directory/j.json" "len({'sim_error', 'not_comparable'} & set(d['results'][0])) == 1"
 json "$directory/j.json" "sorted(set(d['results'][0]) - {'sim_error', 'not_comparable', 'waited_s', 'busbw_GBps'}) == sorted('case src dst shape dtype strategy scheduler \
 transport bytes net_bytes plan_s makespan_s bound_s time_s algbw_GBps netbw_GBps bound_fraction wrong \
-digest chosen_strategy chosen_scheduler gap tensors cpu_s'.split())"
+digest chosen_strategy chosen_scheduler gap tensors cpu_s setup_s'.split())"
 json "$directory/j.json" "sorted(d['results'][0]['time_s']) == ['all', 'max', 'mean', 'median', 'min', 'variance'] and \
 len(d['results'][0]['time_s']['all']) == 2"
 json "$directory/j.json" "d['results'][0]['wrong'] == 0 and d['results'][0]['shape'] == [8, 1024, 512]"

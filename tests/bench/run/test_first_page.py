@@ -69,7 +69,7 @@ with tempfile.TemporaryDirectory() as work:
     told = call(page, "plans", cwd=work)
     expect("no plan faster" in told and "run before" not in told, told)
     expect("those of the run before" in call(page, "plans", cwd=work), "the plans of the run before")
-    write(f"{work}/out/plan-explained.txt", "  runner-up   1 stage 41105 s (-3.53 %; excluded by an option)\n")
+    write(f"{work}/out/plan-explained.txt", "  runner-up   1 stage 41105 s (-3.53 %; an option of the plan excluded it)\n")
     told = call(page, "plans", cwd=work)
     expect("plans faster than the first two, by 3.53 %" in told, told)
     expect(call(page, "boundary", cwd=work) == "0-1\n", "the boundary")

@@ -77,13 +77,23 @@ END_TEST
 
 START_TEST(quantities_carry_units)
 {
+    static const struct {
+        double seconds;
+        const char *said;
+    } times[] = {{1.5, "1.50 s"},      {0.0123, "12.3 ms"},   {4.5e-6, "4.50 us"},
+                 {0.0, "0 s"},         {523320, "6.1 days"},  {42610.147, "11 h 50 min"},
+                 {5461, "1 h 31 min"}, {132.4, "2 min 12 s"}, {46.564, "46.6 s"},
+                 {99.7, "1 min 40 s"}, {3599.9, "1 h 0 min"}, {0.2814811, "281 ms"},
+                 {0.99999, "1000 ms"}, {9.999e-5, "100 us"},  {2.6e-8, "0.03 us"},
+                 {9.998e-3, "10.0 ms"}};
     char buffer[32];
 
     ck_assert_str_eq(xm_text_format_bytes(512, buffer, sizeof(buffer)), "512 B");
     ck_assert_str_eq(xm_text_format_bytes(UINT64_C(3) << 29, buffer, sizeof(buffer)), "1.50 GiB");
-    ck_assert_str_eq(xm_text_format_seconds(1.5, buffer, sizeof(buffer)), "1.500 s");
-    ck_assert_str_eq(xm_text_format_seconds(0.0123, buffer, sizeof(buffer)), "12.300 ms");
-    ck_assert_str_eq(xm_text_format_seconds(4.5e-6, buffer, sizeof(buffer)), "4.50 us");
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); ++i) {
+        ck_assert_str_eq(xm_text_format_seconds(times[i].seconds, buffer, sizeof(buffer)),
+                         times[i].said);
+    }
 }
 END_TEST
 

@@ -475,7 +475,7 @@ START_TEST(the_odd_rank_is_named)
     ck_assert_str_eq(find(findings, "interface MTUs on all hosts")->text,
                      "9000 on 3 ranks; rank 1 (a) has none");
     ck_assert_str_eq(find(findings, "clocks of the hosts")->text,
-                     "rank 3 (b) is 7.000 s ahead of rank 0 (a), to within 50.00 us");
+                     "rank 3 (b) is 7.00 s ahead of rank 0 (a), to within 50.0 us");
     ck_assert_int_eq(find(findings, "clocks of the hosts")->severity, XM_SEVERITY_WARN);
     /* Nobody has an NVIDIA driver. */
     ck_assert_int_eq(xm_findings_count(findings), 4);

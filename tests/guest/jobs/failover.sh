@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# failover.sh [ROUNDS]: hosts with two RDMA devices each, one of which is lost in the middle of a job: its cable is cut, or
-# its port goes down, on either host. The other one carries on, every byte is right, and each lost NIC is said.
+# failover.sh TRANSPORT [ROUNDS]: hosts with two RDMA devices each, one of which is lost in the middle of a job: its cable is
+# cut, or its port goes down, on either host. The other one carries on, every byte is right, and each lost NIC is said.
 set -eu
 . "$(dirname "$0")/common.sh"
-rounds=${1:-1}
+transport=$1
+rounds=${2:-1}
 export NICS_0=rxe0:1,rxe2:1 NICS_1=rxe1:1,rxe3:1
 
 is_moving() {
@@ -15,7 +16,7 @@ is_moving() {
 survive() {
     name=$1 devices=$2
     shift 2
-    ranks 2 "$RESHARD_BENCH" --transport verbs -w 0 -i 60 --nic-gbps 1 --src-mesh 4 --dst-mesh 4 --src-ranks 0-3 \
+    ranks 2 "$RESHARD_BENCH" --transport "$transport" -w 0 -i 60 --nic-gbps 1 --src-mesh 4 --dst-mesh 4 --src-ranks 0-3 \
         --dst-ranks 0-3 --src-spec S0R --dst-spec RS0 --shape 1024x512 --dtype int32 >"$out" 2>&1 &
     job=$!
     begin=$(received)

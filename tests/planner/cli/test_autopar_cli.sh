@@ -114,10 +114,11 @@ good "plan --schedule pipedream-2bw" "schedule pipedream-2bw" "$AUTOPAR" plan --
 # schedule's own memory.
 tight() {
     "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" --global-batch 64 --stages 2 --recompute on \
-        --schedule zb-h2 --memory-limit 700MiB --micro-batches "$1" | grep -o 'predicted step [0-9.]* ms'
+        --schedule zb-h2 --memory-limit 700MiB --micro-batches "$1" --json |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)["predicted"]["step_s"])'
 }
 alone=$(tight 32) among=$(tight 16,32,64)
-printf '%s %s\n' "$among" "$alone" | awk '{ exit !(NF == 8 && $3 <= $7 * 1.001) }' ||
+printf '%s %s\n' "$among" "$alone" | awk '{ exit !(NF == 2 && $1 <= $2 * 1.001) }' ||
     fail "plan: '$among' among others, '$alone' alone"
 bad "plan: schedule" "autopar simulate shows" "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" \
     --schedule chimera

@@ -11,7 +11,7 @@ if [ ! -x "$PYTHON" ]; then
 fi
 for module in "$@"; do
     "$PYTHON" -c "import importlib.util as i, sys; sys.exit(i.find_spec('$module') is None)" || {
-        echo "skipped: $PYTHON has no $module (./test installs it into build/python)"
+        echo "skipped: $PYTHON has no $module (./test installs build/python; ./test long build/peers-python and build/vllm-python)"
         exit 77
     }
 done

@@ -20,18 +20,22 @@ from .buffers import Buffer
 from .errors import *  # noqa: F403
 from .job import Job
 from .layouts import Layout, Mesh
+from .meeting import Meeting, rendezvous
 from .network import Network
 from .plan import Hop, Plan, TensorSpec
 from .reshard import Request, Reshard
+from .update import Commit, Update
 
 __version__ = "0.2.0"
 
 __all__ = [
     *errors.__all__,
     "Buffer",
+    "Commit",
     "Hop",
     "Job",
     "Layout",
+    "Meeting",
     "Mesh",
     "Network",
     "OutOfBand",
@@ -39,6 +43,8 @@ __all__ = [
     "Request",
     "Reshard",
     "TensorSpec",
+    "Update",
     "errors",
     "library_path",
+    "rendezvous",
 ]

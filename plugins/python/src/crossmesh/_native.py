@@ -20,6 +20,8 @@ from . import _abi
 from ._abi import Box as Box
 from ._abi import GroupShrinkParams as GroupShrinkParams
 from ._abi import JobEnv as JobEnv
+from ._abi import MeetingEvent as MeetingEvent
+from ._abi import MeetingParams as MeetingParams
 from ._abi import NetworkParams as NetworkParams
 from ._abi import Oob as Oob
 from ._abi import PlanHop as PlanHop
@@ -29,6 +31,7 @@ from ._abi import ReshardParams as ReshardParams
 from ._abi import Spec as Spec
 from ._abi import Tensor as Tensor
 from ._abi import TensorBuffers as TensorBuffers
+from ._abi import UpdateInfo as UpdateInfo
 from ._abi import WorkerParams as WorkerParams
 from .errors import LibraryNotFoundError, from_status
 

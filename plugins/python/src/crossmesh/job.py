@@ -96,7 +96,7 @@ class Job:
     hosts: tuple[str, ...]
     host_of_rank: tuple[int, ...]
     _worker: int | None
-    _table: Table | None  # must outlive the worker
+    _table: Any  # must outlive the worker
     _forks: int
     _gate: threading.Lock  # who has it comes next
     _slot_lock: threading.Lock  # who has it has the worker
@@ -104,10 +104,11 @@ class Job:
     _owner_thread: int  # the thread that has the worker
     _requests: list[Request]  # that have not ended
     _posted: threading.Condition  # there are some
-    _orphans: list[tuple[int, Any]]  # reshards that nobody has any more, and what they use
-    _reshards: weakref.WeakSet[Reshard]
+    _orphans: list[tuple[Callable[[int], None], int, Any]]  # how to destroy what nobody has any more, and what it uses
+    _reshards: weakref.WeakSet[Any]  # and updates
     _slice: int
     _thread: threading.Thread | None
+    _tensor_done: Callable[[str], None] | None = None  # told of each tensor of a plan that has ended on this rank
 
     def __init__(self) -> None:
         raise TypeError("a Job is made by Job.from_env(), .from_allgather(), .from_oob() or .local()")
@@ -160,6 +161,11 @@ class Job:
         return cls._create(None, Table(table), timeout, host, progress_thread, oob_only)
 
     @classmethod
+    def _from_table(cls, table: Any, *, timeout: float | None = None, progress_thread: bool = False) -> Job:
+        """Meets through a table of C's own (meeting.py). Collective."""
+        return cls._create(None, table, timeout, None, progress_thread)
+
+    @classmethod
     def local(cls, *, timeout: float | None = None, progress_thread: bool = False) -> Job:
         """A job of this process alone."""
         alone = CallerAllgather(0, 1, lambda own: [own])
@@ -169,7 +175,7 @@ class Job:
     def _create(
         cls,
         env: _native.JobEnv | None,
-        table: Table | None,
+        table: Any,
         timeout: float | None,
         host: str | None,
         progress_thread: bool,
@@ -202,7 +208,7 @@ class Job:
             self._take(worker.value, table, progress_thread, oob_only)
         return self
 
-    def _take(self, worker: int | None, table: Table | None, progress_thread: bool, oob_only: bool) -> None:
+    def _take(self, worker: int | None, table: Any, progress_thread: bool, oob_only: bool) -> None:
         """The worker is this job's from here on."""
         self._worker, self._table, self._forks = worker, table, _forks
         self._gate, self._slot_lock = threading.Lock(), threading.Lock()
@@ -262,10 +268,10 @@ class Job:
                 self._slot_lock.release()
 
     def _destroy_orphans(self) -> None:
-        """Destroys reshards that nobody has any more; the collector may not, as it may come at any time."""
+        """Destroys what nobody has any more; the collector may not, as it may come at any time."""
         while self._orphans:
-            reshard, _kept = self._orphans.pop()
-            raw.xm_reshard_destroy(reshard)
+            destroy, handle, _kept = self._orphans.pop()
+            destroy(handle)
 
     def _now(self) -> int:
         now: int = raw.xm_worker_now(self._worker)

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from . import _native
+from . import _abi, _native
 from ._native import IN_PROGRESS, lib, raw
 from .buffers import Buffer
 from .errors import AbortedError, CrossmeshError, InputError, from_status
@@ -110,6 +110,28 @@ def _buffers(what: str, given: Any, count: int) -> list[Buffer | None]:
     return [None if thing is None else Buffer.of(thing) for thing in given]
 
 
+def _tiles(plan: Plan, src: Any, dst: Any, verify: str | None) -> tuple[Any, tuple[Any, Any]]:
+    """This rank's tiles as C wants them, and the buffers that have to live as long."""
+    count = len(plan.tensors)
+    if verify not in _VERIFY:
+        raise InputError(f"verify={verify!r} is none of off, run and chunk")
+    sources, targets = _buffers("source", src, count), _buffers("destination", dst, count)
+    table = (_native.TensorBuffers * count)()
+    for tensor, (entry, source, target) in enumerate(zip(table, sources, targets)):
+        if target is not None and target.readonly:
+            raise InputError(f"the destination of tensor {tensor} is read-only")
+        if source is not None:
+            entry.src, entry.src_bytes = source.address or None, source.nbytes
+        if target is not None:
+            entry.dst, entry.dst_bytes = target.address or None, target.nbytes
+    return table, (sources, targets)
+
+
+def _types(plan: Plan, dtype: str | None) -> bytes:
+    """What ranks compare of element types."""
+    return (dtype or ",".join(str(tensor.bits) for tensor in plan.tensors) + " bits").encode()
+
+
 class Reshard:
     """Runs a plan between buffers of all ranks: `Reshard(job, plan, src=my_tile, dst=other_tile)`. Collective.
 
@@ -136,40 +158,32 @@ class Reshard:
     ) -> None:
         self._job, self.plan = job, plan
         self._handle: int | None = None
-        count = len(plan.tensors)
         try:
-            if verify not in _VERIFY:
-                raise InputError(f"verify={verify!r} is none of off, run and chunk")
-            sources, targets = _buffers("source", src, count), _buffers("destination", dst, count)
-            for tensor, target in enumerate(targets):
-                if target is not None and target.readonly:
-                    raise InputError(f"the destination of tensor {tensor} is read-only")
+            table, self._buffers = _tiles(plan, src, dst, verify)
         except CrossmeshError as error:
             job._refuse(error)
             raise
-        if dtype is None:
-            dtype = ",".join(str(tensor.bits) for tensor in plan.tensors) + " bits"
-        table = (_native.TensorBuffers * count)()
-        for entry, source, target in zip(table, sources, targets):
-            if source is not None:
-                entry.src, entry.src_bytes = source.address or None, source.nbytes
-            if target is not None:
-                entry.dst, entry.dst_bytes = target.address or None, target.nbytes
+        told = _abi.RESHARD_PARAMS_TENSOR_DONE()
+        if job._tensor_done is not None:
+            names, tell = [tensor.name for tensor in plan.tensors], job._tensor_done
+            told = _abi.RESHARD_PARAMS_TENSOR_DONE(lambda _, tensor: tell(names[tensor]))
         with job._slot():
             self._handle = job._make_reshard(
                 plan=plan._handle,
                 buffers=table,
-                dtype=dtype.encode(),
+                dtype=_types(plan, dtype),
                 window=window,
                 memory_limit=memory_limit,
                 turns=turns,
                 turn_ahead=turn_ahead,
                 device_peers=device_peers,
                 verify=_VERIFY[verify],
+                tensor_done=told,
             )
-            self._buffers = sources, targets
             self._request: Request | None = None
-            self._finalizer = weakref.finalize(self, _orphan, job, self._handle, (plan, self._buffers))
+            self._finalizer = weakref.finalize(
+                self, job._orphans.append, (raw.xm_reshard_destroy, self._handle, (plan, self._buffers, told))
+            )
             self._finalizer.atexit = False
             job._reshards.add(self)
 
@@ -267,8 +281,3 @@ class Reshard:
 
     def __repr__(self) -> str:
         return f"<Reshard of {self.plan!r}>"
-
-
-def _orphan(job: Job, reshard: int, kept: tuple[Any, ...]) -> None:
-    """The collector may call this at any time, so the reshard is only put aside. Buffers stay until it is gone."""
-    job._orphans.append((reshard, kept))

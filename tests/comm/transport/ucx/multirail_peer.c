@@ -12,7 +12,7 @@ static void open_multirail(xm_ucx_peer_t *peer, int lanes)
 
     peer->rail = XM_UCX_RAIL_NIC;
     xm_stripe_make(&peer->base.stripe, rates, rates, lanes);
-    ck_assert_xm_ok(xm_rails_open(&peer->base, XM_UCX_EAGER));
+    ck_assert_xm_ok(xm_rails_open(&peer->base, XM_RAILS_COPY, XM_UCX_EAGER));
     peer->base.connected = true;
 }
 

@@ -340,6 +340,30 @@ static const struct {
      "line 5, column 18: tensors 'a' and 'w' differ in shape"},
 };
 
+/* A graph by hand names types as the commands do; sizes are those of the long names. */
+START_TEST(short_names_of_types_are_taken)
+{
+    static const struct {
+        const char *name;
+        int bytes;
+    } types[] = {{"bf16", 2}, {"f16", 2}, {"f32", 4}, {"fp8_e4m3", 1}, {"fp8_e5m2", 1}, {"i64", 8}};
+
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); ++i) {
+        char text[512];
+        ap_graph_t *graph;
+
+        (void)snprintf(text, sizeof(text),
+                       HEAD "\"tensors\": [{\"name\": \"x\", \"kind\": \"input\", \"shape\": [4], "
+                            "\"dtype\": \"%s\"}], \"ops\": [{\"name\": \"a\", \"kind\": "
+                            "\"elementwise\", \"operands\": [\"x\"]}]}",
+                       types[i].name);
+        ck_assert_xm_ok(ap_json_from_text(text, strlen(text), "g.json", &graph));
+        ck_assert_int_eq(ap_dtype_bytes(ap_graph_tensor(graph, 0)->dtype), types[i].bytes);
+        ap_graph_destroy(graph);
+    }
+}
+END_TEST
+
 START_TEST(refusals_tell_the_place)
 {
     ap_graph_t *graph = NULL;
@@ -364,6 +388,7 @@ int main(void)
     tcase_add_test(tcase, optimum_survives);
     tcase_add_test(tcase, names_survive);
     tcase_add_test(tcase, rules_follow_from_kinds);
+    tcase_add_test(tcase, short_names_of_types_are_taken);
     tcase_add_loop_test(tcase, refusals_tell_the_place, 0,
                         (int)(sizeof(refused) / sizeof(refused[0])));
     suite_add_tcase(suite, tcase);

@@ -88,6 +88,11 @@ class WeightTransfer:
     def plan(self) -> Plan:
         return self._batch.plan
 
+    @property
+    def late(self) -> set[str]:
+        """Weights of which something is in its place only when a run has ended."""
+        return self._batch.late
+
     def run(self, timeout: float | None = None) -> None:
         """Copies what the sources hold now. Collective."""
         self._batch.run(timeout)
@@ -111,10 +116,7 @@ def receiving(load_weights: Callable[[Any], Any], model: Any = None) -> Tracer:
     module `model` none may be loaded in part, or twice."""
 
     def boxes(known: Mapping[str, Described]) -> dict[str, list[Own]]:
-        weights = {}
-        for name, about in known.items():
-            assert about.shape is not None and about.dtype is not None
-            weights[name] = about.shape, dtype_of(about.dtype)
+        weights = shapes_of(known)
         found = trace(load_weights, weights, model if isinstance(model, torch.nn.Module) else None)
         loaded = {piece.target for piece in found.pieces}
         shapes = {name: tuple(tensor.shape) for name, tensor in found.targets.items() if name in loaded}
@@ -131,6 +133,15 @@ def receiving(load_weights: Callable[[Any], Any], model: Any = None) -> Tracer:
         return own
 
     return boxes
+
+
+def shapes_of(known: Mapping[str, Described]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    """What a loader is given weights of."""
+    shapes = {}
+    for name, about in known.items():
+        assert about.shape is not None and about.dtype is not None
+        shapes[name] = about.shape, dtype_of(about.dtype)
+    return shapes
 
 
 def _own_boxes(

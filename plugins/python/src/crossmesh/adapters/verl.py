@@ -5,7 +5,8 @@
     actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module=crossmesh.adapters.verl
 
 Elsewhere `register()` makes it known. The engine takes what verl's generators yield: whole tensors, which all actor
-ranks have and share the sending of, or DTensors, which are sent as the shards that they are.
+ranks have and share the sending of, DTensors, which are sent as the shards that they are, or shards with a ShardSpec,
+as `get_per_tensor_param_shard()` yields them. verl asks for those where `export_shards(engine class)` was called.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from torch.distributed.tensor import DTensor
 from ..errors import InputError
 from ..job import Job
 from ..torch._describe import describe_tensor, dtype_of
-from . import _meeting
+from . import _meeting, _shard_specs
 from ._weights import WeightTransfer, close_quietly
 
 BACKEND = "crossmesh"
@@ -194,7 +195,10 @@ class Engine:
 
     # The weights -----------------------------------------------------------------------------------
 
-    async def send_weights(self, weights: Iterable[tuple[str, torch.Tensor]], global_steps: int | None = None) -> None:
+    async def send_weights(self, weights: Any, global_steps: int | None = None) -> None:
+        """`weights`: what a model engine yields, or the engine itself, which is asked for its shards."""
+        if hasattr(weights, "get_per_tensor_param_shard"):
+            weights, _ = weights.get_per_tensor_param_shard()
         job = self._group()
         if job.rank >= self._senders:
             raise InputError(f"rank {job.rank} is a rollout rank and receives weights")
@@ -238,19 +242,25 @@ class Engine:
         close_quietly(job, f"{type(error).__name__}: {error}")
 
     def _buckets(
-        self, weights: Iterable[tuple[str, torch.Tensor]]
+        self, weights: Iterable[tuple[str, torch.Tensor] | tuple[str, torch.Tensor, Any]]
     ) -> Iterator[tuple[list[tuple[Entry, torch.Tensor]], bool]]:
         """Weights by their whole size, so that all ranks make the same; the last with a mark."""
         bucket: list[tuple[Entry, torch.Tensor]] = []
         filled = 0
-        for name, tensor in weights:
-            about = describe_tensor(name, tensor)
+        specs = _shard_specs.ShardSpecs()
+        for name, tensor, *spec in weights:
+            if spec:
+                about, tensor = specs.describe(name, tensor, *spec)
+            else:
+                about = describe_tensor(name, tensor)
             entry = Entry(name, tuple(about["shape"]), about["dtype"], about)
             if bucket and filled + entry.size() > self.bucket_size:
+                specs.settle()
                 yield bucket, False
                 bucket, filled = [], 0
             bucket.append((entry, tensor))
             filled += entry.size()
+        specs.settle()
         yield bucket, True
 
     def _pack(self, slot: Slot, bucket: list[tuple[Entry, torch.Tensor]]) -> dict[str, torch.Tensor]:
@@ -325,6 +335,19 @@ def __getattr__(name: str) -> Any:
     if name == "CheckpointEngine":
         return _engine()
     raise AttributeError(f"module {__name__} has no attribute {name}")
+
+
+def export_shards(engine: type) -> None:
+    """Makes model engines of that class (verl's FSDPEngine, or one of your own) yield shards where verl asks for
+    weights to send, instead of gathering each of them on all ranks."""
+    gathers: Any = engine.get_per_tensor_param  # type: ignore[attr-defined]
+
+    @functools.wraps(gathers)
+    def export(self: Any, **options: Any) -> Any:
+        # Colocated rollouts ask with options, and load whole tensors.
+        return gathers(self, **options) if options else self.get_per_tensor_param_shard()
+
+    engine.get_per_tensor_param = export  # type: ignore[attr-defined]
 
 
 def register() -> None:

@@ -31,7 +31,7 @@ from torch.distributed.tensor import DTensor
 from ..errors import InputError
 from ..job import Job
 from ..torch._describe import describe_tensor, dtype_name, dtype_of
-from . import _meeting
+from . import _meeting, _reload
 from ._control import Call
 from ._weights import WeightTransfer, close_quietly, receiving
 
@@ -68,12 +68,15 @@ class _Endpoint:
 
 class Worker(_Endpoint):
     """vLLM's side, one in every worker. The parts of weights that its model keeps are written into the parameters in
-    place."""
+    place; where vLLM has processed those, it does so again."""
 
     supports_draft_weight_update = False
     init_info_cls: ClassVar[type]
     update_info_cls: ClassVar[type]
     model: Any
+    model_config: Any
+    device: torch.device
+    _reloader: _reload.Reloader | None = None
 
     def init_transfer_engine(self, init_info: Any) -> None:
         store = _meeting.find_store(init_info.master_address, init_info.master_port, init_info.timeout)
@@ -89,7 +92,10 @@ class Worker(_Endpoint):
         self._job = _meeting.join(store, "weights", rank, size, timeout=init_info.timeout)
         self._version = 0
         try:
-            self._transfer = WeightTransfer(self._job, dst=receiving(self.model.load_weights, self.model))
+            if _reload.needed(self.model):
+                self._reloader = _reload.Reloader(self.model, self.model_config, self.device)
+            dst = self._reloader or receiving(self.model.load_weights, self.model)
+            self._transfer = WeightTransfer(self._job, dst=dst)
         except Exception as error:
             close_quietly(self._job, str(error))
             raise
@@ -105,6 +111,8 @@ class Worker(_Endpoint):
             )
         transfer.run()
         transfer.settle()
+        if self._reloader is not None:
+            self._reloader.reload()
         self._version = update_info.version
 
     def finish_weight_update(self) -> None:
@@ -123,9 +131,8 @@ class Trainer(_Endpoint):
     @classmethod
     def trainer_init(cls, init_info: Any, *, client: Any, source: Any = None) -> Any:
         wire = Wire(source)
-        engine: Any = cls(  # type: ignore[call-arg]
-            client=client, source=source, is_sender=init_info.is_sender, rank=init_info.rank
-        )
+        engine: Any = cls(client=client, source=source, is_sender=init_info.is_sender)  # type: ignore[call-arg]
+        engine.rank = init_info.rank  # which vLLM before 0.33 does not keep
         engine._open(init_info, wire)
         return engine
 
@@ -267,11 +274,29 @@ class Shards:
         for name, tensor in self.shards():
             yield name, tensor.to(self._sent_as(tensor))
 
-    # What else vLLM's WeightSource has, for its other backends.
+    # What else vLLM's WeightSource has, for its other backends: the first two since 0.33, the others before it.
+
+    metadata: Any = functools.cached_property(lambda self: self._everyone)
+
+    def iter_full(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return ((name, tensor) for name, tensor in self if tensor is not None)
+
+    def held_names(self) -> list[str] | None:
+        own = self.now()
+        return None if len(own) == len(self._everyone) else list(own)
+
+    def __iter__(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        """Whole tensors, gathered one at a time by torch; None for those of which this rank has no part."""
+        now = self.now()
+        for meta in self._everyone:
+            tensor = now.get(meta.name)
+            if isinstance(tensor, DTensor):
+                tensor = None if tensor.device_mesh.get_coordinate() is None else tensor.full_tensor()
+            yield meta.name, None if tensor is None else tensor.detach().to(meta.dtype)
 
     @functools.cached_property
-    def metadata(self) -> list[Any]:
-        """Of all ranks' weights. Collective the first time."""
+    def _everyone(self) -> list[Any]:
+        """The metadata of all ranks' weights. Collective the first time."""
         everyone: list[Any] = [self.about()]
         if dist.is_initialized():
             everyone = [None] * dist.get_world_size()
@@ -282,29 +307,21 @@ class Shards:
                 entries.setdefault(name, (entry, []))[1].append(rank)
         return [_meta(name, entry, ranks) for name, (entry, ranks) in entries.items()]
 
-    def iter_full(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Whole tensors, gathered one at a time by torch."""
-        now = self.now()
-        for meta in self.metadata:
-            tensor = now.get(meta.name)
-            if isinstance(tensor, DTensor):
-                tensor = None if tensor.device_mesh.get_coordinate() is None else tensor.full_tensor()
-            if tensor is not None:
-                yield meta.name, tensor.detach().to(meta.dtype)
-
 
 def _meta(name: str, entry: dict[str, Any], ranks: list[int]) -> Any:
-    from vllm.distributed.weight_transfer.base import ParamMeta, Replicate, Shard
+    from vllm.distributed.weight_transfer import base
 
     shape, dtype = tuple(entry["shape"]), dtype_of(entry["dtype"])
+    if not hasattr(base, "Shard"):
+        return base.ParamMeta(name, dtype, shape)
     if "mesh" not in entry:
-        return ParamMeta(name, dtype, shape, owners=tuple(ranks))
+        return base.ParamMeta(name, dtype, shape, owners=tuple(ranks))
     placements = []
     for placement in entry["placements"]:
         if placement != "R" and placement[2] != 1:
             raise InputError(f"{name} has a _StridedShard, of which vLLM's metadata cannot tell other backends")
-        placements.append(Replicate() if placement == "R" else Shard(placement[1] % len(shape)))
-    return ParamMeta(
+        placements.append(base.Replicate() if placement == "R" else base.Shard(placement[1] % len(shape)))
+    return base.ParamMeta(
         name, dtype, shape, owners=tuple(entry["ranks"]), mesh_shape=tuple(entry["mesh"]), placements=tuple(placements)
     )
 
@@ -315,13 +332,14 @@ def _classes() -> dict[str, type]:
         from vllm.distributed.weight_transfer import base
     except ImportError as error:
         raise ImportError(f"crossmesh.adapters.vllm needs vLLM to derive from its engines: {error}") from error
-    if not hasattr(getattr(base, "WeightSource", None), "iter_local"):
+    if not hasattr(base, "WeightSource"):
         import vllm
 
         raise ImportError(
-            "crossmesh.adapters.vllm needs a vLLM whose weight sources have shards (WeightSource.iter_local), as 0.33 "
+            "crossmesh.adapters.vllm needs a vLLM with weight sources (weight_transfer.base.WeightSource), as 0.32 "
             f"has; this is {vllm.__version__}"
         )
+    before_033 = {} if hasattr(base.WeightSource, "iter_local") else {"metadata": lambda source: source._everyone}
 
     def data(name: str, parent: type, fields: list[Any], **namespace: Any) -> type:
         return dataclasses.make_dataclass(
@@ -343,7 +361,7 @@ def _classes() -> dict[str, type]:
             "WorkerEngine", Worker, base.WeightTransferEngine, init_info_cls=init, update_info_cls=update
         ),
         "TrainerEngine": engine("TrainerEngine", Trainer, base.TrainerWeightTransferEngine, init_info_cls=trainer_init),
-        "ShardSource": engine("ShardSource", Shards, base.WeightSource),
+        "ShardSource": engine("ShardSource", Shards, base.WeightSource, **before_033),
     }
 
 

@@ -21,6 +21,7 @@ except ImportError as error:
 from ._apply import Applied, apply
 from ._job import default_job, shutdown
 from ._plan import Plan, plan
+from ._sync import WeightSync
 from ._tracing import record
 from ._transfer import StateDictTransfer, redistribute, reshard_state_dict
 
@@ -28,6 +29,7 @@ __all__ = [
     "Applied",
     "Plan",
     "StateDictTransfer",
+    "WeightSync",
     "apply",
     "default_job",
     "plan",

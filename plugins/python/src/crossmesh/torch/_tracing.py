@@ -85,6 +85,13 @@ def trace(
     return recorder.found
 
 
+def play(load: Load, weights: Weights, held: Mapping[str, Sequence[Own]]) -> None:
+    """Calls a loader that was traced once more, and makes its copies out of these boxes of the weights."""
+    player = _Player(held)
+    with torch.no_grad(), player:
+        load(player.offer(weights))
+
+
 def _named(targets: torch.nn.Module | Mapping[str, torch.Tensor] | None) -> dict[str, torch.Tensor]:
     named = dict(targets.named_parameters()) if isinstance(targets, torch.nn.Module) else dict(targets or {})
     return {name: tensor.detach() for name, tensor in named.items()}
@@ -207,6 +214,29 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
             outer = Piece("", box, axes, room.name, at, cast)
             made = [outer.after(inner) for inner in base.pieces]
             room.pieces.extend(piece for piece in made if piece is not None)
+
+
+class _Player(_Recorder):
+    """Copies to memory are made, out of what is held; those between what has no memory are followed as before."""
+
+    def __init__(self, held: Mapping[str, Sequence[Own]]) -> None:
+        super().__init__()
+        self._held = held
+
+    def _copy(self, target: torch.Tensor, view: torch.Tensor) -> None:
+        if target.device.type == "meta":
+            if _storage(target) in self._bases:
+                super()._copy(target, view)
+            return
+        base = self._bases[_storage(view)]
+        for box, at, axes in _boxes(base.name, view, (base.tensor, target), target) if view.numel() else ():
+            for inner in base.pieces:
+                piece = Piece("", box, axes, "", at).after(inner)
+                room = None if piece is None else part_of([Own(whole(target.shape), target.detach())], piece.at)
+                if piece is not None and room is not None:
+                    values = part_of(self._held[piece.source], piece.box)
+                    assert values is not None, f"{piece.source} was loaded in other boxes before"
+                    turned(piece, room).copy_(values)
 
 
 def _storage(tensor: torch.Tensor) -> int:

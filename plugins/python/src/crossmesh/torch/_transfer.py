@@ -90,6 +90,7 @@ class _Round:
         self.parts = parts
         self.copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.fills: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.late: set[str] = set()
         self.src: list[torch.Tensor | None] = []
         self.dst: list[torch.Tensor | None] = []
         for part in parts:
@@ -102,6 +103,8 @@ class _Round:
                 if view is not None and _is_staged(view, part.item.wire):
                     lent = torch.empty(0, dtype=part.item.wire, device=view.device)
                     staged.append((lent, view))
+                    if staged is self.fills:
+                        self.late.add(part.item.source)
                 buffers.append(lent)
 
     def place(self, memory: Mapping[torch.device, torch.Tensor]) -> dict[torch.device, int]:
@@ -208,6 +211,13 @@ class Batch:
     def plan(self) -> Plan:
         """Of the first round, where there are several."""
         return self._rounds[0].plan
+
+    @property
+    def late(self) -> set[str]:
+        """Sources of which something is in its place only when a run has ended: what is staged, or in a later round."""
+        return {source for turn in self._rounds for source in turn.late} | {
+            part.item.source for turn in self._rounds[1:] for part in turn.parts
+        }
 
     @property
     def rounds(self) -> int:

@@ -2,6 +2,7 @@
 """verl's checkpoint engine: four actor ranks and four rollout ranks in processes of their own."""
 
 import asyncio
+import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -14,7 +15,8 @@ import time
 import unittest
 
 import torch
-from torch.distributed.tensor import DeviceMesh, Replicate, Shard
+import torch.distributed as dist
+from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
 
 import adapters_case as case
 import contract_verl
@@ -45,10 +47,65 @@ def generator(rank, how, version, dtype, **sizes):
         yield name, full
 
 
+def full_tensor(tensor):
+    raise AssertionError("a whole weight was gathered")
+
+
+class ModelEngine:
+    """What an actor has of verl's. `how` its specs say where shards are: by mesh and placements, as blocks of rows and
+    columns, each on one rank or on two, or as an offset in the flat weight."""
+
+    def __init__(self, rank, how, version, dtype, sizes):
+        self.rank, self.how, self.version, self.dtype, self.sizes = rank, how, version, dtype, sizes
+
+    def get_per_tensor_param(self, **options):
+        for name, tensor in generator(self.rank, "fsdp", self.version, self.dtype, **self.sizes):
+            yield name, tensor.full_tensor()
+
+    def get_per_tensor_param_shard(self):
+        return self.shards(), None
+
+    def shards(self):
+        from verl.workers.engine.spec import ShardSpec
+
+        for name, shape, placement, _ in case.weights(**self.sizes):
+            full = case.whole(name, shape, self.dtype, self.version)
+            if placement.is_replicate():
+                yield name, full.reshape(-1), ShardSpec(shape)
+            elif self.how == "mesh":
+                mesh, placements = meshes(self.rank)["hsdp"]
+                part = torch_case.shard(full, mesh, placements)
+                yield name, part.reshape(-1), ShardSpec(shape, mesh, tuple(placements))
+            else:
+                yield name, *self.block(full)
+
+    def block(self, full):
+        from verl.workers.engine.spec import BlockPlacement, ShardSpec
+
+        where = {"place": 0, "gather_group": dist.group.WORLD}
+        if self.how == "offset":
+            part = full.chunk(2)[self.rank // 2]
+            where["place"] = self.rank // 2 * full.chunk(2)[0].numel()
+        elif self.how == "blocks":
+            rows = full.chunk(2)[self.rank // 2]
+            part = rows.chunk(2, 1)[self.rank % 2]
+            low = (self.rank // 2 * full.chunk(2)[0].shape[0], self.rank % 2 * rows.chunk(2, 1)[0].shape[1])
+            where["place"] = BlockPlacement(tuple(part.shape), low, tuple(full.shape))
+        else:
+            part = full.chunk(2, 1)[self.rank % 2]  # each on two ranks
+            low = (0, self.rank % 2 * full.chunk(2, 1)[0].shape[1])
+            where["place"] = BlockPlacement(tuple(part.shape), low, tuple(full.shape))
+            where["contributes"] = self.rank < 2
+        if self.how == "bad" and self.rank == 3:
+            part, where["place"] = full[:1], BlockPlacement((1, full.shape[1]), (1, 0), tuple(full.shape))
+        return part.reshape(-1), ShardSpec(tuple(full.shape), **where)
+
+
 def process(rank, crew, port, dtype, sizes, options):
     from verl.checkpoint_engine.base import CheckpointEngineRegistry
 
     torch.set_num_threads(1)
+    DTensor.full_tensor = full_tensor
     if rank < ACTORS:
         case.join_trainers(rank, port)
         options = {**options, "is_master": rank == 0}
@@ -57,11 +114,15 @@ def process(rank, crew, port, dtype, sizes, options):
     told = {}
 
     async def send(global_steps):
-        weights = list(generator(rank, told["how"], global_steps, dtype, **sizes))
+        if "specs" in told:
+            actor = ModelEngine(rank, told["specs"], global_steps, dtype, sizes)
+            weights = actor if told["specs"] == "blocks" else list(actor.get_per_tensor_param()[0])
+        else:
+            weights = list(generator(rank, told["how"], global_steps, dtype, **sizes))
         if told.get("backwards"):
             weights.reverse()
         peak = case.Peak()
-        await engine.send_weights(iter(weights), global_steps=global_steps)
+        await engine.send_weights(weights, global_steps=global_steps)
         return peak.bytes()
 
     async def receive(global_steps):
@@ -86,11 +147,14 @@ def process(rank, crew, port, dtype, sizes, options):
 
 
 class Processes(unittest.TestCase):
+    install = staticmethod(contract_verl.install)
+
     @classmethod
     def setUpClass(cls):
-        contract_verl.install()
-        # As verl imports it by the option custom_backend_module; that registers the engine.
-        importlib.import_module("crossmesh.adapters.verl")
+        cls.install()
+        # As verl imports it by the option custom_backend_module; that registers the engine where verl's own is there.
+        importlib.import_module("verl.checkpoint_engine.base")
+        importlib.import_module("crossmesh.adapters.verl").export_shards(ModelEngine)
 
     def crew(self, dtype, sizes=None, doomed=(), **options):
         """Starts the processes; the crew calls them."""
@@ -129,6 +193,13 @@ class Updates(Processes):
         # verl's interface has rollout ranks take whole weights: two buckets of them, never the model.
         self.assertLess(max(peaks[ACTORS:]), WHOLE * 5 // 2)
 
+    def test_shards_by_their_specs(self):
+        crew = self.crew(torch.bfloat16, keep_buffers=True)
+        for step, specs in enumerate(("mesh", "blocks", "blocks", "copies", "offset")):
+            self.update(crew, step, specs=specs)
+        with self.assertRaisesRegex(errors.InputError, "blocks of ranks .* are no even grid over"):
+            self.update(crew, 9, specs="bad")
+
     def test_what_does_not_fit(self):
         crew = self.crew(torch.bfloat16, rebuild_group=True)
         self.update(crew, 0, how="fsdp")
@@ -161,11 +232,24 @@ class Contract(unittest.TestCase):
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         self.assertIn("crossmesh.adapters.verl needs verl", result.stdout, result.stderr)
 
-    def test_the_contract_is_verls(self):
-        if not INSTALLED:
-            self.skipTest("verl is not installed")
-        from verl.checkpoint_engine import base
 
+@unittest.skipUnless(INSTALLED, "verl is not installed")
+class RealVerl(Processes):
+    """By the real verl's registry and specs."""
+
+    install = staticmethod(contract_verl.install_real)
+    test_versions = Updates.test_versions
+    test_shards_by_their_specs = Updates.test_shards_by_their_specs
+
+    def test_the_contract_is_verls(self):
+        from verl.checkpoint_engine import base
+        from verl.workers.engine import spec
+
+        for name in ("ShardSpec", "BlockPlacement"):
+            self.assertEqual(
+                [field.name for field in dataclasses.fields(getattr(contract_verl, name))],
+                [field.name for field in dataclasses.fields(getattr(spec, name))],
+            )
         for name in ("CheckpointEngine", "CheckpointEngineRegistry"):
             ours, theirs = getattr(contract_verl, name), getattr(base, name)
             self.assertGreaterEqual(

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of a job: its tiles, with numbers that follow from their places; runs, times and checks of one peer."""
+
+import datetime
+import importlib
+import json
+import os
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+from case import Case
+
+
+class Job:
+    """What a peer is given: the case, this rank, and its tiles by name."""
+
+    def __init__(self, case, per_host):
+        self.case, self.rank, self.size = case, dist.get_rank(), dist.get_world_size()
+        self.address = f"10.77.0.{self.rank // per_host + 1}"  # as emulated-cluster numbers its hosts
+        self.src = {t.name: self._content(t, t.src.boxes[self.rank]) for t in case.tensors if self.rank in t.src.boxes}
+        self.dst = {t.name: self._content(t, t.dst.boxes[self.rank]) for t in case.tensors if self.rank in t.dst.boxes}
+
+    @staticmethod
+    def _content(tensor, box):
+        """16-bit words that are a function of the tensor and of the place in the whole of it."""
+        place = torch.full([end - start for start, end in box], tensor.index * 40503, dtype=torch.int32)
+        stride = 1
+        for dim in reversed(range(len(box))):
+            steps = torch.arange(*box[dim], dtype=torch.int32) * stride
+            place += steps.reshape([-1] + [1] * (len(box) - 1 - dim))
+            stride *= tensor.shape[dim]
+        return place.mul_(-1640531535).bitwise_right_shift_(13).to(torch.int16).view(torch.bfloat16)
+
+    def poison(self):
+        for tile in self.dst.values():
+            tile.view(torch.int16).bitwise_not_()
+
+    def wrong(self):
+        """Bytes of the destination that are not what they should be."""
+        count = 0
+        for tensor in self.case.tensors:
+            if tensor.name in self.dst:
+                right = self._content(tensor, tensor.dst.boxes[self.rank])
+                count += int((self.dst[tensor.name].view(torch.uint8) != right.view(torch.uint8)).sum())
+        return count
+
+
+class Memory:
+    """The most that this process held beyond what it held at first, in bytes."""
+
+    def __init__(self):
+        with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+            file.write("5")  # forgets the greatest size so far
+        self.first = self._field("VmRSS")
+
+    @staticmethod
+    def _field(name):
+        with open("/proc/self/status", encoding="ascii") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name + ":"))
+
+    def extra(self):
+        return max(0, self._field("VmHWM") - self.first)
+
+
+def nic_bytes():
+    """What the host's NIC has taken in and sent."""
+    with open("/proc/net/dev", encoding="ascii") as file:
+        fields = next((line.split(":")[1].split() for line in file if line.strip().startswith("nic0:")), ["0"] * 9)
+    return int(fields[0]), int(fields[8])
+
+
+def largest(value):
+    cell = torch.tensor([float(value)], dtype=torch.float64)
+    dist.all_reduce(cell, op=dist.ReduceOp.MAX)
+    return float(cell)
+
+
+def measure(job, name, runs):
+    """What a peer's runs came to; `skipped` with the reason when it says that it cannot do such a case."""
+    module = importlib.import_module(f"peer_{name}")
+    memory, start = Memory(), time.perf_counter()
+    try:
+        peer = module.Peer(job)
+    except NotImplementedError as error:
+        return {"skipped": str(error)}
+    result = {"plan_s": largest(time.perf_counter() - start), "time_s": [], "wrong": 0, "nic_bytes": 0}
+    for number in range(runs + 1):  # the first connects and is not counted
+        job.poison()
+        dist.barrier()
+        before, start = nic_bytes(), time.perf_counter()
+        peer.run()
+        seconds = largest(time.perf_counter() - start)
+        result["nic_bytes"] = largest(max(now - then for now, then in zip(nic_bytes(), before)))
+        result["wrong"] += int(largest(job.wrong()))
+        if number > 0:
+            result["time_s"].append(seconds)
+    result["extra_bytes"] = largest(memory.extra())
+    result["median_s"] = statistics.median(result["time_s"])
+    return result
+
+
+def run(name, plan, colocated, per_host, runs, out):
+    """All ranks call it; rank 0 writes the result."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=300))
+    with open(plan, encoding="utf-8") as file:
+        job = Job(Case(json.load(file), colocated), per_host)
+    result = measure(job, name, runs)
+    if job.rank == 0:
+        with open(out, "w", encoding="utf-8") as file:
+            json.dump(result, file)
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)  # some of the libraries do not survive the interpreter's end

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Weight transfer side by side: crossmesh and what others use, on the same layouts and the same shaped NICs.
+
+    weights.py BUILD_DIRECTORY [--python INTERPRETER] [--peers NAME,…] [--layouts NAME,…] [--scale K] [--nic RATE]
+
+The model is dense-7b of the model suite with all sizes divided by K. For every layout an emulated cluster is made,
+and each peer runs in a job of its own: once to connect, then the timed runs. Every byte is checked after every run.
+docs/peers.md tells what the peers do. Exit status 1: a byte was wrong, or a peer failed.
+"""
+
+import argparse
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCES = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(SOURCES, "bench/evaluation"))
+from case import Case  # noqa: E402
+from lab import Cluster, Failed, read  # noqa: E402
+
+# What each has to import, and what it is called in the table.
+PEERS = {
+    "ours": ("torch", "crossmesh StateDictTransfer"),
+    "megatron": ("megatron.core.resharding.refit", "Megatron-Core, planner over gloo"),
+    "nemo": ("torch", "NeMo-RL, striped over gloo"),
+    "mooncake": ("mooncake.engine", "Mooncake transfer engine, TCP"),
+    "nixl": ("nixl_cu12._api", "NIXL, UCX TCP"),
+    "gather": ("torch", "torch, gather and broadcast"),
+}
+
+# Hosts, ranks on each, training and serving; where `colocated`, on the same ranks.
+LAYOUTS = {
+    "fsdp-tp": (8, 2, {"num_gpus": 8, "fsdp_size": 8}, {"num_gpus": 8, "tp_size": 2, "dp_size": 4}, False),
+    "tp-tp": (8, 2, {"num_gpus": 8, "tp_size": 8}, {"num_gpus": 8, "tp_size": 2, "dp_size": 4}, False),
+    "tp8-tp1": (2, 4, {"num_gpus": 8, "tp_size": 8}, {"num_gpus": 8, "dp_size": 8}, True),
+    "tp8-tp2": (2, 4, {"num_gpus": 8, "tp_size": 8}, {"num_gpus": 8, "tp_size": 2, "dp_size": 4}, True),
+    "tp4-tp8": (2, 4, {"num_gpus": 8, "tp_size": 4, "dp_size": 2}, {"num_gpus": 8, "tp_size": 8}, True),
+}
+
+# The share of a NIC's rate that TCP's headers leave at MTU 1500, and bytes/s of a unit.
+PAYLOAD, UNITS = 0.9564, {"gbit": 1e9 / 8, "mbit": 1e6 / 8}
+COLUMNS = ("layout", "peer", "median_s", "bound_s", "to_bound", "to_ours", "nic_models", "plan_s", "extra_mib", "wrong")
+
+
+def bytes_per_second(nic):
+    for unit, factor in UNITS.items():
+        if nic.endswith(unit):
+            return float(nic.removesuffix(unit)) * factor * PAYLOAD
+    raise argparse.ArgumentTypeError(f"'{nic}' is no rate such as 1gbit or 500mbit")
+
+
+def write_plan(options, name, directory):
+    """The tensors and their layouts, from the model suite."""
+    _, _, train, generation, _ = LAYOUTS[name]
+    system, plan = os.path.join(directory, "system.json"), os.path.join(directory, f"{name}.json")
+    with open(system, "w", encoding="utf-8") as file:
+        json.dump({"train": train, "generation": generation}, file)
+    subprocess.run([os.path.join(options.build, "bench/reshard-bench"), "--case", "dense-7b", "--system-config", system,
+                    "--scale", f"1/{options.scale}", "--dry-run", "--nic-gbps", "1", "--dump-plan", plan],
+                   check=True, stdout=subprocess.DEVNULL)
+    return plan
+
+
+def missing(options, peer):
+    """Why a peer cannot be imported, or nothing."""
+    done = subprocess.run([options.python, "-c", f"import {PEERS[peer][0]}"], capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["import failed"])[-1]
+
+
+def run_peer(options, cluster, name, peer, plan, directory):
+    out = os.path.join(directory, "result.json")
+    command = [options.python, os.path.abspath(__file__), options.build, "--rank", peer, plan, str(int(LAYOUTS[name][4])),
+               str(LAYOUTS[name][1]), str(options.runs), out]
+    with open(os.path.join(directory, "log"), "w+", encoding="utf-8") as log:
+        try:
+            cluster.job(command, limit=options.limit, output=log, errors=log, environment=[
+                "GLOO_SOCKET_IFNAME=nic0", "UCX_NET_DEVICES=nic0", "OMP_NUM_THREADS=1", "PYTHONWARNINGS=ignore",
+                f"CROSSMESH_LIBRARY={options.build}/libcrossmesh.so"])
+        except Failed as error:
+            log.seek(0)
+            said = [line.strip() for line in log if "Error" in line or "Exception" in line]
+            return {"failed": (said or [str(error).split(":", maxsplit=1)[0]])[0]}
+    return read(out)
+
+
+def run_layout(options, name, peers, directory):
+    """A row for each peer, ours first, so that the others have something to be compared with."""
+    hosts, per_host, _, _, colocated = LAYOUTS[name]
+    plan = write_plan(options, name, directory)
+    case = Case(read(plan), colocated)
+    bound, ours, rows = case.least_carried(per_host) / options.rate, None, []
+    print(f"# {name}: {case.bytes} bytes in {len(case.tensors)} tensors, {hosts} hosts of {per_host} ranks, NICs of "
+          f"{options.nic}, bound {bound:.4f} s", flush=True)
+    with Cluster(options.build, hosts, per_host, nic=options.nic) as cluster:
+        for peer in peers:
+            row = {"layout": name, "peer": PEERS[peer][1], "bound_s": bound,
+                   **run_peer(options, cluster, name, peer, plan, directory)}
+            if "median_s" in row:
+                ours = row["median_s"] if peer == "ours" else ours
+                row["to_bound"] = row["median_s"] / bound
+                row["to_ours"] = row["median_s"] / ours if ours else float("nan")
+                row["nic_models"] = row["nic_bytes"] * PAYLOAD / case.bytes
+                row["extra_mib"] = row["extra_bytes"] / 2**20
+            rows.append(row)
+            print_row(row)
+    return rows
+
+
+def print_row(row):
+    reason = [f"{word}: {row[word]}" for word in ("skipped", "failed") if word in row]
+    figures = "".join(f"{row[c]:11.3f}" if c != "wrong" else f"{row[c]:8d}" for c in COLUMNS[2:]) if not reason else ""
+    print(f"{row['layout']:<9}{row['peer']:<34}{figures or '  ' + reason[0]}", flush=True)
+
+
+def run_cluster(options):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster ends, too
+    options.rate, options.build = bytes_per_second(options.nic), os.path.abspath(options.build)
+    peers, rows = [], []
+    for peer in options.peers:
+        reason = missing(options, peer)
+        if reason:
+            print(f"# {PEERS[peer][1]}: skipped: {reason}")
+        else:
+            peers.append(peer)
+    print("# " + " ".join(f"{c:>10}" for c in COLUMNS[2:]))
+    with tempfile.TemporaryDirectory(prefix="crossmesh-") as directory:
+        for name in options.layouts:
+            rows += run_layout(options, name, peers, directory)
+    if options.csv:
+        with open(options.csv, "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(rows)
+    bad = [row for row in rows if "failed" in row or row.get("wrong")]
+    print(f"# Every byte right: {'no' if bad else 'yes'}")
+    return 1 if bad else 0
+
+
+def names_of(known):
+    def parse(text):
+        names = text.split(",")
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"'{name}' is not one of {', '.join(known)}")
+        return names
+
+    return parse
+
+
+def main():
+    if sys.argv[2:3] == ["--rank"]:
+        from rank import run
+
+        peer, plan, colocated, per_host, runs, out = sys.argv[3:]
+        run(peer, plan, colocated == "1", int(per_host), int(runs), out)
+    own = os.path.join(SOURCES, "build/peers-python/bin/python")
+    parser = argparse.ArgumentParser(prog="weights", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", metavar="BUILD_DIRECTORY")
+    parser.add_argument("--python", default=own if os.path.exists(own) else sys.executable,
+                        help="interpreter that has torch and the peers (default: build/peers-python's, else this one)")
+    parser.add_argument("--peers", type=names_of(PEERS), default=list(PEERS), metavar="NAME,…",
+                        help=f"of {', '.join(PEERS)} (default: all)")
+    parser.add_argument("--layouts", type=names_of(LAYOUTS), default=list(LAYOUTS), metavar="NAME,…",
+                        help=f"of {', '.join(LAYOUTS)} (default: all)")
+    parser.add_argument("--scale", type=int, default=4, metavar="K", help="divides all sizes of the model (default 4)")
+    parser.add_argument("--nic", default="1gbit", metavar="RATE", help="of a host's NIC (default 1gbit)")
+    parser.add_argument("--runs", type=int, default=3, help="timed runs (default 3)")
+    parser.add_argument("--limit", type=int, default=120, metavar="SECONDS", help="of one peer's job (default 120)")
+    parser.add_argument("--csv", metavar="FILE", help="write the table to a file")
+    return run_cluster(parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

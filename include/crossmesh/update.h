@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file update.h
+ * Keeps copies of tensors, in other layouts on other ranks, up to date by moving what has changed.
+ *
+ * Between two steps of training most weights are bit for bit what they were. An *update* is made
+ * like a reshard (reshard.h), from tensors with two layouts and this rank's buffers; each
+ * xm_update_commit() then makes every destination what the sources are now, and moves only the
+ * elements that differ from the last version, on the routes and in the order of the reshard's plan:
+ * a receiver gets its own elements, and a network link carries each once.
+ *
+ * @code
+ *     // A trainer's rows become a server's columns after every step. NULL and 0 in `tiles` for the
+ *     // side that this rank is not on.
+ *     xm_status_t serve(xm_worker_t *worker, const xm_tensor_t *weights,
+ *                       const xm_tensor_buffers_t *tiles, int steps, void (*step)(void))
+ *     {
+ *         xm_reshard_params_t params = XM_RESHARD_PARAMS_INIT;
+ *         xm_update_t *update = NULL;
+ *         xm_status_t status;
+ *
+ *         params.tensors = weights;
+ *         params.buffers = tiles;
+ *         status = xm_update_create(worker, &params, &update);
+ *         for (int i = 0; status == XM_OK && i < steps; ++i) {
+ *             step();
+ *             status = xm_update_commit(update, 0, NULL);
+ *         }
+ *         xm_update_destroy(update);
+ *         return status;
+ *     }
+ * @endcode
+ *
+ * Versions: a commit that ends well on all ranks is the next version, from 1 on. Its changes wait
+ * at each receiver until all ranks have all of theirs, and are written then; so after a commit that
+ * failed every destination is still the version that it was, and the next commit brings what both
+ * would have. Readers in other threads ask xm_update_read_begin() and xm_update_read_end(). Two
+ * commits move everything and write it as it arrives, with no version to read meanwhile: the first,
+ * and the one after a failure that has left ranks at different versions.
+ *
+ * What has changed is found by comparing each source tile with a shadow of it, byte by byte, which
+ * takes as much memory as the tile, and a bit for each element. A chunk goes as its changed
+ * elements and where they are, in whichever of several ways takes the fewest bytes; where all
+ * have changed, as it is, with 12 bytes before it.
+ *
+ * Buffers, ownership, threads and failures are as reshard.h says. Tiles lie in host memory; sources
+ * may not be written during a commit. Where several ranks hold the same part of a source, it has to
+ * be the same on all.
+ */
+#ifndef CROSSMESH_UPDATE_H
+#define CROSSMESH_UPDATE_H
+
+#include <crossmesh/reshard.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** An update of one rank. */
+typedef struct xm_update xm_update_t;
+
+/** What a commit came to on this rank. Start from ::XM_UPDATE_INFO_INIT. */
+typedef struct xm_update_info {
+    size_t struct_size;   /**< sizeof(xm_update_info_t) */
+    uint64_t version;     /**< the last one that is complete on all ranks */
+    bool everything;      /**< nothing was compared: all elements have moved */
+    uint64_t changed;     /**< elements of this rank's source tiles that differed */
+    uint64_t sent_bytes;  /**< that this rank has sent, what it passed on included */
+    uint64_t dense_bytes; /**< that it would have sent of everything */
+    uint64_t held_bytes;  /**< what waited on this rank to be written */
+} xm_update_info_t;
+
+/** Initialiser of an ::xm_update_info_t. */
+#define XM_UPDATE_INFO_INIT                                                                        \
+    {                                                                                              \
+        sizeof(xm_update_info_t), 0, false, 0, 0, 0, 0                                             \
+    }
+
+/**
+ * Makes an update. Collective, with everything that xm_reshard_create() says; XM_ERR_UNSUPPORTED
+ * for tiles on a device, and for a plan of the rest of a run. `device_peers` and `tensor_done` of
+ * the parameters have no meaning.
+ */
+XM_API xm_status_t xm_update_create(xm_worker_t *worker, const xm_reshard_params_t *params,
+                                    xm_update_t **update);
+
+/**
+ * Makes all destinations what the sources are now: collective, and ends on all ranks well or on
+ * none, but for a rank that dies or a group that fails in its last exchange; ranks may then be a
+ * version apart, and the next commit moves everything. @p deadline of the run as in
+ * xm_reshard_post(). @p info may be NULL.
+ */
+XM_API xm_status_t xm_update_commit(xm_update_t *update, int64_t deadline, xm_update_info_t *info);
+
+/**
+ * The version that this rank's destinations have: 0 when they have none, or are being written. Any
+ * thread may ask. What is read after it is of that version if xm_update_read_end() says so.
+ *
+ * @code
+ *     // Another thread's look at one element.
+ *     float look(const xm_update_t *update, const float *weights, int at)
+ *     {
+ *         float seen = 0;
+ *         uint64_t version;
+ *
+ *         do {
+ *             version = xm_update_read_begin(update);
+ *             seen = weights[at];
+ *         } while (version == 0 || !xm_update_read_end(update, version));
+ *         return seen;
+ *     }
+ * @endcode
+ */
+XM_API uint64_t xm_update_read_begin(const xm_update_t *update);
+/** Whether nothing has been written since xm_update_read_begin() gave @p version. */
+XM_API bool xm_update_read_end(const xm_update_t *update, uint64_t version);
+
+/** The plan, valid as long as the update. */
+XM_API const xm_plan_t *xm_update_plan(const xm_update_t *update);
+
+/** Frees the update; a run in flight is ended as xm_reshard_destroy() says. NULL is accepted. */
+XM_API void xm_update_destroy(xm_update_t *update);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of tensors in other layouts that are kept up to date: only what has changed moves."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import _native
+from ._native import lib, raw
+from .errors import CrossmeshError, InputError
+from .job import Job
+from .plan import Plan
+from .reshard import _VERIFY, _tiles, _types
+
+__all__ = ["Commit", "Update"]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a commit came to on this rank."""
+
+    version: int
+    everything: bool  # nothing was compared: all elements have moved
+    changed: int  # elements of this rank's source tiles
+    sent_bytes: int
+    dense_bytes: int  # that it would have sent of everything
+    held_bytes: int  # what waited here to be written
+
+
+class Update:
+    """Keeps destinations what the sources are: `update = Update(job, plan, src=my_tile, dst=other_tile)`, then
+    `update.commit()` after every step. Collective.
+
+    Arguments are those of `Reshard`. A commit finds what differs from the last version, moves that, and writes it on
+    all ranks when all have theirs. After one that failed, all destinations are still the version that they were, and
+    the next commit brings what both would have. Host memory only; a shadow takes as much as the source tiles.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        plan: Plan,
+        src: Sequence[Any] | Any = None,
+        dst: Sequence[Any] | Any = None,
+        *,
+        dtype: str | None = None,
+        memory_limit: int = 0,
+        verify: str | None = None,
+    ) -> None:
+        self._job, self.plan = job, plan
+        try:
+            table, self._buffers = _tiles(plan, src, dst, verify)
+        except CrossmeshError as error:
+            job._refuse(error)
+            raise
+        params = _native.ReshardParams(
+            struct_size=ctypes.sizeof(_native.ReshardParams),
+            plan=plan._handle,
+            buffers=table,
+            dtype=_types(plan, dtype),
+            memory_limit=memory_limit,
+            verify=_VERIFY[verify],
+        )
+        handle = ctypes.c_void_p()
+        with job._slot() as worker:
+            lib.xm_update_create(worker, params, handle)
+            self._handle: int | None = handle.value
+            self._finalizer = weakref.finalize(
+                self, job._orphans.append, (raw.xm_update_destroy, handle.value or 0, (plan, self._buffers))
+            )
+            self._finalizer.atexit = False
+            job._reshards.add(self)
+
+    def _check(self) -> int:
+        if self._handle is None:
+            raise InputError("the update is closed")
+        return self._handle
+
+    def commit(self, *, timeout: float | None = None) -> Commit:
+        """Makes all destinations what the sources are now; `timeout`: seconds, the job's otherwise. Collective."""
+        with self._job._slot():
+            info = _native.UpdateInfo(struct_size=ctypes.sizeof(_native.UpdateInfo))
+            deadline = 0 if timeout is None else self._job._now() + int(timeout * 1e9)
+            lib.xm_update_commit(self._check(), deadline, info)
+        return Commit(
+            info.version, info.everything, info.changed, info.sent_bytes, info.dense_bytes, info.held_bytes
+        )
+
+    @property
+    def version(self) -> int:
+        """The version that this rank's destinations have; 0 while there is none. Any thread may ask."""
+        return 0 if self._handle is None else int(raw.xm_update_read_begin(self._handle))
+
+    def read(self, look: Callable[[], Any]) -> tuple[int, Any]:
+        """A version and what `look()` gave while the destinations were of that version: it is called again where they
+        were written meanwhile. Version 0: there is none."""
+        while True:
+            version = self.version
+            seen = look() if version else None
+            if version == 0 or raw.xm_update_read_end(self._check(), version):
+                return version, seen
+
+    def close(self) -> None:
+        """Frees the update."""
+        job = self._job
+        if self._handle is None or job.closed or not self._finalizer.alive:
+            return
+        with job._slot():
+            self._finalizer()
+            job._destroy_orphans()
+            self._handle = None
+
+    def __enter__(self) -> Update:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Update of {self.plan!r}>"

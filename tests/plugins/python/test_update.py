@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Updates: versions whose every element is known from its place, deaths between and within commits, other threads."""
+
+import os
+import signal
+import unittest
+
+import ranks
+from crossmesh import Job, Layout, Mesh, Plan, TensorSpec, Update, errors
+
+ROWS, COLUMNS, VERSIONS = 96, 128, 12
+SRC = Layout(Mesh((2,), range(2)), "S0R", (ROWS, COLUMNS))
+DST = Layout(Mesh((2,), range(2, 4)), "RS0", (ROWS, COLUMNS))
+
+
+def value(row, column, version):
+    """Of two bytes: changes in the versions that divide a number of its place."""
+    place = row * COLUMNS + column
+    last = max(v for v in range(1, version + 1) if v == 1 or (place * 2654435761 >> 7) % (v * 11) == 0)
+    return (place * 40503 + last * 1013) % 65536
+
+
+def tile(layout, rank, version):
+    """What a rank has of it."""
+    where = layout.tile(rank)
+    if where is None:
+        return None
+    rows, columns = (range(part.start, part.stop) for part in where)
+    return bytearray(b"".join(value(r, c, version).to_bytes(2, "little") for r in rows for c in columns))
+
+
+def join():
+    job = Job.from_env(timeout=ranks.TIMEOUT)
+    return job, Plan(TensorSpec(SRC, DST, bits=16, name="weights"), job.network())
+
+
+def keep_up(rank):
+    job, plan = join()
+    src, dst = tile(SRC, rank, 1), tile(DST, rank, 1)
+    if dst is not None:
+        dst[:] = bytes(len(dst))
+    with Update(job, plan, src=src, dst=dst, dtype="bfloat16") as update:
+        assert update.version == 0 and update.read(lambda: 1) == (0, None)
+        for version in range(1, VERSIONS + 1):
+            if src is not None:
+                src[:] = tile(SRC, rank, version)
+            commit = update.commit()
+            assert commit.version == version == update.version, commit
+            assert commit.everything == (version == 1)
+            assert version == 1 or commit.sent_bytes <= commit.dense_bytes, commit
+            assert update.read(lambda: bytes(dst or b"")) == (version, bytes(tile(DST, rank, version) or b""))
+    with unittest.TestCase().assertRaisesRegex(errors.InputError, "the update is closed"):
+        update.commit()
+    job.close()
+
+
+def lose_a_source(rank):
+    job, plan = join()
+    src, dst = tile(SRC, rank, 1), tile(DST, rank, 1)
+    update = Update(job, plan, src=src, dst=dst)
+    update.commit()
+    if rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if src is not None:
+        src[:] = tile(SRC, rank, 2)
+    try:
+        update.commit()
+    except (errors.PeerDiedError, errors.AbortedError) as error:
+        assert "rank 0" in str(error), error
+    else:
+        raise AssertionError("a commit without rank 0")
+    # What is there is the version before.
+    assert update.version == 1 and dst == tile(DST, rank, 1)
+    job.shrink()
+    job.close()
+
+
+class Updates(unittest.TestCase):
+    def test_every_version_is_the_sources(self):
+        ranks.wait(ranks.start(4, keep_up, hosts=2))
+
+    def test_a_death_leaves_the_version_before(self):
+        ranks.wait(ranks.start(4, lose_a_source, hosts=2), doomed={0})
+
+
+if __name__ == "__main__":
+    unittest.main()
