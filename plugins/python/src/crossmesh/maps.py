@@ -306,8 +306,10 @@ def refuse(faults: Iterable[str]) -> None:
 
 def coverage(shape: Sequence[int], boxes: Iterable[Box]) -> tuple[Box | None, Box | None]:
     """A box that is in two of these, and one that is in none of them."""
-    listed, active = sorted(boxes), []
-    twice = never = None
+    listed = sorted(boxes)
+    active: list[Box] = []
+    twice: Box | None = None
+    never: Box | None = None
     for box in listed:
         active = [other for other in active if not box or other[0][1] > box[0][0]]
         if twice is None:
@@ -360,7 +362,7 @@ def check(
     for name in sources.keys() - used if strict else ():
         yield f"{name} is in src but no rank wants it (strict=False allows that)"
     for name, boxes in written.items():
-        if not boxes and math.prod(targets[name]):
+        if not boxes and 0 not in targets[name]:
             yield f"{name} is wanted but no rank has it"
         elif all(len(box) == len(targets[name]) for box in boxes):
             twice, never = coverage(targets[name], boxes)

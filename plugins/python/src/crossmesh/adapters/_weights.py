@@ -88,6 +88,11 @@ class WeightTransfer:
     def plan(self) -> Plan:
         return self._batch.plan
 
+    @property
+    def late(self) -> set[str]:
+        """Weights of which something is in its place only when a run has ended."""
+        return self._batch.late
+
     def run(self, timeout: float | None = None) -> None:
         """Copies what the sources hold now. Collective."""
         self._batch.run(timeout)

@@ -129,7 +129,8 @@ def _intervals(extent: int, steps: Iterable[tuple[int, int, int]]) -> list[Inter
     number of the rank's, and into how many chunks all is cut before each is cut into those parts."""
     own = [(0, extent)]
     for parts, number, factor in steps:
-        length, left = sum(high - low for low, high in own), []
+        length = sum(high - low for low, high in own)
+        left: list[Interval] = []
         for low, high in (_chunk(length, factor, k) for k in range(factor)):
             first, last = _chunk(high - low, parts, number)
             first, last, at = low + first, low + last, 0

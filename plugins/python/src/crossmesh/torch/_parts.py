@@ -111,7 +111,9 @@ def _grid(region: Box, holders: Sequence[Holder]) -> Layout | None:
         return None
     if any(box not in boxes for box in itertools.product(*(tuple(itertools.pairwise(along)) for along in points))):
         return None
-    tokens, sizes, cuts = "", [], []
+    tokens = ""
+    sizes: list[int] = []
+    cuts: list[list[int] | None] = []
     for along, (low, _) in zip(points, region):
         split = len(along) > 2
         tokens += f"S{len(sizes)}" if split else "R"
@@ -170,8 +172,8 @@ def turned(piece: Piece, view: torch.Tensor) -> torch.Tensor:
 def owns(name: str, about: Described, rank: int, local: torch.Tensor | None, side: str) -> list[Own]:
     """This rank's boxes of a tensor, after a look at what it has of it."""
     shape = about.part_shape(rank)
-    if shape is None:
-        return []
+    if shape is None or (local is not None and 0 in shape and local.numel() == 0):
+        return []  # FSDP2 gives shards without elements shapes of its own
     if local is None:
         raise InputError(f"{name}: rank {rank} is in the {side} mesh but has no tensor")
     if tuple(local.shape) != shape:
@@ -209,12 +211,12 @@ def items(
 ) -> Iterator[Item]:
     """Pieces as what all ranks know of their sources and targets has them."""
     sides: tuple[dict[str, list[Own]], dict[str, list[Own]]] = {}, {}
-    for side, told, described, tensors in zip(sides, ("source", "destination"), (known, wanted), locals_):
-        for name in {piece[0 if told == "source" else 3] for piece in given if piece.source}:
-            side[name] = owns(name, described[name], rank, tensors.get(name), told)
-    for piece in given:
-        if not piece.source:
-            continue
+    moved = [piece for piece in given if piece.source]
+    for name in {piece.source for piece in moved}:
+        sides[0][name] = owns(name, known[name], rank, locals_[0].get(name), "source")
+    for name in {piece.target for piece in moved}:
+        sides[1][name] = owns(name, wanted[name], rank, locals_[1].get(name), "destination")
+    for piece in moved:
         have, want = known[piece.source], wanted[piece.target]
         assert have.shape is not None and want.shape is not None and have.dtype and want.dtype
         straight = piece.box == whole(have.shape) and piece.at == whole(want.shape)

@@ -96,7 +96,8 @@ class WeightSync:
 
     def wait_for(self, name: str, timeout: float | None = None) -> int:
         """On a server: returns when that tensor has arrived, though others may not have. They are one version only if
-        wait() gives the same one in the end. A tensor that is not contiguous arrives with the last."""
+        wait() gives the same one in the end. A tensor that is not contiguous, or is cast, arrives with the last. With
+        `maps` the name is the trainer's."""
         return self._wait(lambda: self._is_waiting() and self._arrived.get(name, 1) > 0, timeout)
 
     def cancel(self) -> None:
@@ -209,9 +210,8 @@ class WeightSync:
         for tensor in self._transfer.plan.tensors:
             name = tensor.name.split(" ")[0]
             parts[name] = parts.get(name, 0) + 1
-        for name, tensor in self._dst.items() if isinstance(self._dst, Mapping) else ():
-            if not _local(tensor).is_contiguous():
-                parts.pop(name, None)
+        for name in self._transfer.late:
+            parts.pop(name, None)
         return parts
 
     def _arrive(self, name: str) -> None:

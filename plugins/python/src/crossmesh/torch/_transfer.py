@@ -91,6 +91,7 @@ class _Round:
         self.parts = parts
         self.copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.fills: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.late: set[str] = set()
         self.src: list[torch.Tensor | None] = []
         self.dst: list[torch.Tensor | None] = []
         for part in parts:
@@ -103,6 +104,8 @@ class _Round:
                 if view is not None and _is_staged(view, part.item.wire):
                     lent = torch.empty(0, dtype=part.item.wire, device=view.device)
                     staged.append((lent, view))
+                    if staged is self.fills:
+                        self.late.add(part.item.source)
                 buffers.append(lent)
 
     def place(self, memory: Mapping[torch.device, torch.Tensor]) -> dict[torch.device, int]:
@@ -228,6 +231,13 @@ class Batch:
     def plan(self) -> Plan:
         """Of the first round, where there are several."""
         return self._rounds[0].plan
+
+    @property
+    def late(self) -> set[str]:
+        """Sources of which something is in its place only when a run has ended: what is staged, or in a later round."""
+        return {source for turn in self._rounds for source in turn.late} | {
+            part.item.source for turn in self._rounds[1:] for part in turn.parts
+        }
 
     @property
     def rounds(self) -> int:
@@ -396,10 +406,11 @@ class StateDictTransfer:
                 fault = str(error)
             known, wanted = exchange(job, sides, fault)
             given = match(known, wanted, maps, strict)
-            own = tuple({name: _local(tensor) for name, tensor in side.items()} for side in (sources, targets))
+            own = {name: _local(tensor) for name, tensor in sources.items()}
+            there = {name: _local(tensor) for name, tensor in targets.items()}
             self._batch = Batch(
                 job,
-                items(given, known, wanted, job.rank, own),
+                items(given, known, wanted, job.rank, (own, there)),
                 strategy=strategy,
                 scheduler=scheduler,
                 profile=profile,
@@ -460,8 +471,8 @@ def match(
     faults: list[str] = []
     given: list[Piece] = []
     try:
-        shapes = ({name: about.shape or () for name, about in side.items()} for side in (known, wanted))
-        given = pieces(maps, *shapes, strict)
+        sources, targets = ({name: about.shape or () for name, about in side.items()} for side in (known, wanted))
+        given = pieces(maps, sources, targets, strict)
     except InputError as error:
         faults.append(str(error))
     straight = [Piece(n, (), (), n, ()) for n in known.keys() & wanted.keys()] if faults and not maps else given

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maps found by running the loaders of real model classes: Hugging Face's parameters to the names and shapes of its hub
-and back, and to vLLM's tensor-parallel ones. What the maps make of random weights is compared with what the loaders do."""
+"""Maps found by running the loaders of real model classes: Hugging Face's parameters to the names and shapes of its
+checkpoints and back, and to vLLM's tensor-parallel ones. What the maps make of random weights is compared with what the loaders do."""
 
 import importlib.util
 import os
@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-os.environ.update(VLLM_LOGGING_LEVEL="ERROR", HF_HUB_OFFLINE="1", HF_DEACTIVATE_ASYNC_LOAD="1")
+os.environ.update(VLLM_LOGGING_LEVEL="ERROR", TRANSFORMERS_OFFLINE="1", HF_DEACTIVATE_ASYNC_LOAD="1")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 
 import torch
@@ -31,7 +31,8 @@ SMALL = {"vocab_size": 250, "hidden_size": 64, "intermediate_size": 96, "num_hid
          "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128}  # fmt: skip
 LATENT = {"moe_intermediate_size": 32, "n_routed_experts": 8, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2,
           "q_lora_rank": 24, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 16,
-          "first_k_dense_replace": 1, "n_shared_experts": 1, "num_key_value_heads": 4}  # fmt: skip
+          "first_k_dense_replace": 1, "n_shared_experts": 1, "num_key_value_heads": 4,
+          "topk_method": "noaux_tc", "scoring_func": "sigmoid"}  # fmt: skip
 FAMILIES = {
     "Llama": {"tie_word_embeddings": True},
     "Qwen2": {},
@@ -78,27 +79,28 @@ def same(left, right, what):
         assert torch.equal(tensor, right[name]), (what, name)
 
 
-def through_the_hub(family):
+def through_a_checkpoint(family):
     model, weights, values = trained(family)
-    hub = revert_weight_conversion(model, values)
+    saved = revert_weight_conversion(model, values)
     there = record(lambda given: revert_weight_conversion(model, dict(given)), weights)
-    empty = {name: torch.full(tensor.shape, torch.nan) for name, tensor in hub.items()}
-    same(moved(there, values, empty), hub, f"{family} to the hub")
+    empty = {name: torch.full(tensor.shape, torch.nan) for name, tensor in saved.items()}
+    same(moved(there, values, empty), saved, f"{family} to a checkpoint")
 
     def load(given):
         options = LoadStateDictConfig(device_map={"": "meta"}, weight_mapping=get_model_conversion_mapping(model))
         convert_and_load_state_dict_in_model(model, dict(given), options, None)
         return {name: tensor for name, tensor in model.state_dict().items() if name in values}
 
-    back = record(load, {name: (tuple(tensor.shape), torch.float32) for name, tensor in hub.items()})
+    back = record(load, {name: (tuple(tensor.shape), torch.float32) for name, tensor in saved.items()})
     empty = {name: torch.full(tensor.shape, torch.nan) for name, tensor in values.items()}
-    same(moved(back, hub, empty), values, f"{family} from the hub")
+    same(moved(back, saved, empty), values, f"{family} from a checkpoint")
     return len(there), len(back)
 
 
 def served(rank, size, meeting):
     """vLLM's classes with tensor parallelism, each rank's parameters straight from Hugging Face's."""
     torch.set_num_threads(1)
+    os.environ["VLLM_DIST_IDENT"] = os.path.basename(os.path.dirname(meeting))  # of memory that its ranks share
     for number, family in enumerate(FAMILIES):
         with tempfile.TemporaryDirectory() as folder:
             config_of(family).save_pretrained(folder)
@@ -110,12 +112,12 @@ def served(rank, size, meeting):
                 init_distributed_environment(size, rank, f"file://{meeting}", rank, "gloo")
             initialize_model_parallel(size)
             model = initialize_model(engine)
-        hub, weights, values = trained(family)
+        trainer, weights, values = trained(family)
         for parameter in model.parameters():
             parameter.data.fill_(0)
 
-        def load(given, model=model, hub=hub):
-            model.load_weights(iter(revert_weight_conversion(hub, dict(given)).items()))
+        def load(given, model=model, trainer=trainer):
+            model.load_weights(iter(revert_weight_conversion(trainer, dict(given)).items()))
 
         pieces = record(load, weights, model)
         found = moved(pieces, values, {name: torch.zeros(p.shape) for name, p in model.named_parameters()})
@@ -127,10 +129,10 @@ def served(rank, size, meeting):
 
 
 class Classes(unittest.TestCase):
-    def test_through_the_hub(self):
+    def test_through_a_checkpoint(self):
         for family in FAMILIES:
             with self.subTest(family):
-                print(family, *through_the_hub(family))
+                print(family, *through_a_checkpoint(family))
 
     @unittest.skipUnless(VLLM, "vLLM is not installed")
     def test_served(self):
