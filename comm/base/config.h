@@ -59,7 +59,7 @@
         "else by UCX; ^mlx5_4,eth1: the same, but never these. With XM_TRANSPORT=verbs, empty means all RDMA ports " \
         "that are active.") \
     ROW(FAILOVER, CHOICE("on|off"), "on", false, \
-        "Whether several NICs (over TCP, and with verbs) stand in for each other: when one is lost during a transfer, the others take over " \
+        "Whether several NICs stand in for each other: when one is lost during a transfer, the others take over " \
         "what was not delivered; off: the peers behind it are lost.") \
     ROW(RDMA_TIMEOUT, SECONDS, "1", true, \
         "With XM_TRANSPORT=verbs: seconds, at most, that a device sends a packet again that nobody acknowledges until " \
@@ -67,7 +67,7 @@
     ROW(CHUNK_SIZE, BYTES, "512KiB", true, \
         "Size of the pieces a transfer is pipelined in, in bytes.") \
     ROW(WINDOW, COUNT, "2", true, \
-        "Chunks in flight from one rank to one peer, 1 to 64. Unset: twice as many where several TCP NICs stand in " \
+        "Chunks in flight from one rank to one peer, 1 to 64. Unset: twice as many where several NICs stand in " \
         "for each other, in plans of a single box, and where turns keep the order.") \
     ROW(DIRECT_COPY, CHOICE("on|off"), "on", false, \
         "Whether ranks of one host copy large pieces straight from each other's memory, where that was allocated to be " \

@@ -49,6 +49,9 @@ static const setting_t settings[] = {
      * from the kernel already; that event aborts the process (tcp_iface.c, CONN_STATE_CLOSED). So
      * events are taken one at a time. */
     {"UCX_TCP_MAX_POLL", "MAX_POLL", "1", TCP},
+    /* A connection that is reset while both ends make it is tried again by UCX 1.13, whose other
+     * end aborts over the second request (tcp_cm.c, "stale_fd == -1"). */
+    {"UCX_TCP_MAX_CONN_RETRIES", "MAX_CONN_RETRIES", "1", TCP},
 };
 
 /*
@@ -72,7 +75,8 @@ static const setting_t tcp_only_settings[] = {
  * (ucp_request.c, "got REQ message"): a rail that is lost must be able to wait for its cable for as
  * long as it takes. */
 static const setting_t rdma_settings[] = {
-    {"UCX_UD_TIMEOUT", "UD_TIMEOUT", "1000000s", "all,ib,rc,rc_v,rc_verbs,rc_x,rc_mlx5,ud,ud_v,ud_verbs"},
+    {"UCX_UD_TIMEOUT", "UD_TIMEOUT", "1000000s",
+     "all,ib,rc,rc_v,rc_verbs,rc_x,rc_mlx5,ud,ud_v,ud_verbs"},
 };
 
 /* A setting that UCX does not know is an error, not a warning: each is there to avoid a hang or

@@ -20,7 +20,7 @@ survive() {
         --dst-ranks 0-3 --src-spec S0R --dst-spec RS0 --shape 1024x512 --dtype int32 >"$out" 2>&1 &
     job=$!
     begin=$(received)
-    eventually 60 is_moving || fail "$name: nothing moves"
+    eventually 200 is_moving || fail "$name: nothing moves"
     kill -0 "$job" 2>/dev/null || fail "$name: the job is over before the test began"
     "$@"
     status=0
