@@ -105,7 +105,7 @@ def run_layout(options, name, peers, directory):
                 ours = row["median_s"] if peer == "ours" else ours
                 row["to_bound"] = row["median_s"] / bound
                 row["to_ours"] = row["median_s"] / ours if ours else float("nan")
-                row["nic_models"] = row["nic_bytes"] * PAYLOAD / case.bytes
+                row["nic_models"] = row["nic_bytes"] / case.bytes
                 row["extra_mib"] = row["extra_bytes"] / 2**20
             rows.append(row)
             print_row(row)
