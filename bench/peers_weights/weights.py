@@ -34,13 +34,13 @@ PEERS = {
     "gather": ("torch", "torch, gather and broadcast"),
 }
 
-# Hosts, ranks on each, training and serving; where `colocated`, on the same ranks.
+# Hosts, ranks on each, training and serving; where the last is true, serving from the first rank on, too.
 LAYOUTS = {
     "fsdp-tp": (8, 2, {"num_gpus": 8, "fsdp_size": 8}, {"num_gpus": 8, "tp_size": 2, "dp_size": 4}, False),
     "tp-tp": (8, 2, {"num_gpus": 8, "tp_size": 8}, {"num_gpus": 8, "tp_size": 2, "dp_size": 4}, False),
     "tp8-tp1": (2, 4, {"num_gpus": 8, "tp_size": 8}, {"num_gpus": 8, "dp_size": 8}, True),
     "tp8-tp2": (2, 4, {"num_gpus": 8, "tp_size": 8}, {"num_gpus": 8, "tp_size": 2, "dp_size": 4}, True),
-    "tp4-tp8": (2, 4, {"num_gpus": 8, "tp_size": 4, "dp_size": 2}, {"num_gpus": 8, "tp_size": 8}, True),
+    "tp4-tp8": (2, 4, {"num_gpus": 4, "tp_size": 4}, {"num_gpus": 8, "tp_size": 8}, True),
 }
 
 # The share of a NIC's rate that TCP's headers leave at MTU 1500, and bytes/s of a unit.
@@ -105,7 +105,7 @@ def run_layout(options, name, peers, directory):
                 ours = row["median_s"] if peer == "ours" else ours
                 row["to_bound"] = row["median_s"] / bound
                 row["to_ours"] = row["median_s"] / ours if ours else float("nan")
-                row["nic_models"] = row["nic_bytes"] * PAYLOAD / case.bytes
+                row["nic_models"] = row["nic_bytes"] / case.bytes
                 row["extra_mib"] = row["extra_bytes"] / 2**20
             rows.append(row)
             print_row(row)

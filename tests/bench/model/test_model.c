@@ -39,6 +39,19 @@ static void check_layout(const rb_model_tensor_t *tensor, const xm_layout_t *lay
     ck_assert_int_eq(held, xm_mesh_size(xm_layout_mesh(layout)));
 }
 
+/* Equal layouts are one object, and the matrices of one expert follow those of another: whether one
+ * of the three tensors before had the same. */
+static bool is_checked(const rb_model_t *model, int index, int side)
+{
+    for (int before = index - 1; before >= 0 && before >= index - 3; --before) {
+        if (side == 0 ? model->tensors[before].src == model->tensors[index].src
+                      : model->tensors[before].dst == model->tensors[index].dst) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Every tensor lies on both sides, and every rank of both holds something. */
 static void check_model(const rb_model_t *model)
 {
@@ -55,6 +68,9 @@ static void check_model(const rb_model_t *model)
         for (int s = 0; s < 2; ++s) {
             const xm_mesh_t *mesh = xm_layout_mesh(sides[s]);
 
+            if (is_checked(model, i, s)) {
+                continue;
+            }
             check_layout(tensor, sides[s], s == 0 ? 0 : model->src_ranks,
                          s == 0 ? model->src_ranks : model->dst_ranks);
             for (int p = 0; p < xm_mesh_size(mesh); ++p) {
