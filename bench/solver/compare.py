@@ -3,7 +3,6 @@
 """Every solver on every problem in the same time, each answer judged anew; bench/solver.sh runs it."""
 import argparse
 import csv
-import gzip
 import json
 import os
 import re
@@ -28,6 +27,7 @@ COLUMNS = ["set", "instance", "solver", "threads", "given", "nodes", "edges", "c
 CERTIFICATES = ["instance", "given", "cost", "bound", "gap", "megabytes", "check_seconds", "note"]
 # A peer may take this long to make its model, besides twice the given time; and this much memory.
 MODEL_SECONDS, MEMORY = 200, 9 << 30
+MARKS = ("<!-- bench/solver.sh: summary -->", "<!-- end -->")
 NEAR, CLOSE, PROVED = 1.001, 0.01, 1e-9
 
 
@@ -72,7 +72,7 @@ def compare(kind, name, path, solver, options, seconds):
     """A row: what the solver found, by our own reckoning; a proof counts where its bound says so too."""
     answer = answer_of(solver, path, seconds, options.threads)
     problem = load(path)["problem"]
-    cost, why = Problem(path).worth(answer["choice"]) if answer["choice"] is not None else (None, "nothing found")
+    cost, why = Problem(path).worth(answer["choice"]) if answer["choice"] is not None else (None, "")
     bound = answer["bound"] if answer["bound"] is not None and abs(answer["bound"]) < 1e30 else None
     gap = max(0.0, (cost - bound) / max(cost, 1)) if cost is not None and bound is not None else None
     proved = gap is not None and answer["status"].startswith("optimal") and gap < 1e-6
@@ -80,7 +80,7 @@ def compare(kind, name, path, solver, options, seconds):
             "nodes": len(problem["nodes"]["costs"]), "edges": len(problem["edges"]["costs"]),
             "cost": "" if cost is None else cost, "bound": "" if bound is None else f"{bound:.0f}",
             "gap": "" if gap is None else f"{gap:.6f}", "proved": int(proved), "seconds": f"{answer['seconds']:.2f}",
-            "note": (why or answer["status"]).replace("\n", " ")}
+            "note": f"refused: {why}" if why else answer["status"] if cost is not None else f"nothing found; {answer['status']}"}
 
 
 def certify(name, path, seconds):
@@ -101,6 +101,12 @@ def certify(name, path, seconds):
                       "megabytes": f"{file.stat().st_size / 1e6:.2f}", "check_seconds": f"{time.monotonic() - begin:.1f}"}
 
 
+def fits(other, name):
+    """Whether a solution of one problem is one of the other as well."""
+    (graph, _, limit), (graph_too, _, limit_too) = other.partition("@"), name.partition("@")
+    return other == name or (graph == graph_too and float(limit or 0) <= float(limit_too or 0))
+
+
 def summary(rows, kind):
     """The table of one set, and what ours has to show."""
     instances = {}
@@ -110,10 +116,14 @@ def summary(rows, kind):
     instances = {name: by for name, by in instances.items() if "autopar" in by and len(by) > 1}
     if not instances:
         return []
-    best = {name: min((int(row["cost"]) for row in by.values() if row["cost"]), default=None) for name, by in instances.items()}
+    found = {name: min((int(row["cost"]) for row in by.values() if row["cost"]), default=None) for name, by in instances.items()}
+    # What fits a graph's smaller limit fits the larger one as well.
+    best = {name: min((found[other] for other in found if found[other] is not None and fits(other, name)), default=None)
+            for name in instances}
     given = sorted({float(row["given"]) for by in instances.values() for row in by.values()})
     threads = sorted({row["threads"] for by in instances.values() for row in by.values()})
-    lines = [f"{len(instances)} {kind} problems, {'/'.join(f'{g:g}' for g in given)} s, {'/'.join(threads)} thread(s) each:", "",
+    what = {"public": "instances of the contest", "graphs": "problems of graphs"}[kind]
+    lines = [f"{len(instances)} {what}, {'/'.join(f'{g:g}' for g in given)} s, {'/'.join(threads)} thread(s) each:", "",
              "| solver | a solution | the best one | proved | mean factor | largest factor | gap ≤ 1 % | median s |",
              "|---|--:|--:|--:|--:|--:|--:|--:|"]
     for solver in SOLVERS:
@@ -131,8 +141,8 @@ def summary(rows, kind):
         for row in by.values():
             if row["bound"] and best[name] is not None and float(row["bound"]) > best[name] * (1 + 1e-6) + 1:
                 lines.append(f"- {name}: {row['solver']} claims a bound of {row['bound']}, above a solution of {best[name]}")
-            if row["note"].startswith(("time ", "forbidden")):
-                lines.append(f"- {name}: the answer of {row['solver']} was refused: {row['note']}")
+            if row["note"].startswith("refused"):
+                lines.append(f"- {name}: the answer of {row['solver']} was {row['note']}")
     return [*lines, ""]
 
 
@@ -170,14 +180,18 @@ def problems(options, directory):
         if (options.quick and name not in QUICK) or not any(map(wanted.search, names)):
             continue
         if not all((directory / f"{n}.json.gz").exists() for n in names):
-            graphs.make(directory, graph)
+            try:
+                graphs.make(directory, graph)
+            except (RuntimeError, subprocess.CalledProcessError) as error:
+                print(f"{name} is left out: {error}", flush=True)
+                continue
         yield from (("graphs", n, directory / f"{n}.json.gz") for n in names if wanted.search(n))
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="bench/solver.sh", description=__doc__)
     parser.add_argument("--seconds", type=float, help="for each graph (default 4, quick 2)")
-    parser.add_argument("--public-seconds", type=float, default=60, help="for each public instance (default 60)")
+    parser.add_argument("--public-seconds", type=float, default=60.0, help="for each public instance (default 60)")
     parser.add_argument("--threads", type=int, default=1, help="of each solver (default 1)")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time (default 1)")
     parser.add_argument("--only", default="", help="a regular expression that the problem's name matches")
@@ -186,9 +200,10 @@ def arguments():
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data/iopddl", help="the contest's instances")
     parser.add_argument("--out", type=Path, help="default out/solver, quick out/solver-quick")
     parser.add_argument("--certificates", action="store_true", help="verify certificates instead: public, and a limit of 1.1 of each graph")
+    parser.add_argument("--docs", action="store_true", help="put the summary into docs/solver.md")
     parser.add_argument("--quick", action="store_true", help="12 small problems, 2 s")
     options = parser.parse_args()
-    options.seconds = options.seconds or (2 if options.quick else 4)
+    options.seconds = options.seconds or (2.0 if options.quick else 4.0)
     options.out = options.out or ROOT / ("out/solver-quick" if options.quick else "out/solver")
     return options
 
@@ -218,7 +233,8 @@ def main():
                 runs.append(pool.submit(one, kind, name, path, None))
         for run in runs:
             run.result()
-    rows = [row for row in results.rows if row["threads"] == str(options.threads)]
+    given = {"public": str(options.public_seconds), "graphs": str(options.seconds)}
+    rows = [row for row in results.rows if row["threads"] == str(options.threads) and row["given"] == given[row["set"]]]
     lines = summary(rows, "public") + summary(rows, "graphs")
     if proofs.rows:
         good = [float(row["gap"]) for row in proofs.rows if row["note"] == "verified"]
@@ -226,6 +242,10 @@ def main():
                      f"largest gap {100 * max(good, default=0):.2f} %.")
     (options.out / ("summary.md" if options.threads == 1 else f"summary-{options.threads}-threads.md")).write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
+    if options.docs:
+        page = ROOT / "docs/solver.md"
+        head, rest = page.read_text().split(MARKS[0])
+        page.write_text(f"{head}{MARKS[0]}\n" + "\n".join(lines) + f"\n{MARKS[1]}{rest.split(MARKS[1])[1]}")
 
 
 if __name__ == "__main__":
