@@ -464,7 +464,7 @@ void xm_rounds_lose(xm_place_t *place, xm_member_t *member)
 /* Decisions ------------------------------------------------------------------------------------ */
 
 /* Who has waited too long: for the rest of its world to come, or to be ready as it is. */
-static void check_patience(xm_world_t *world, int64_t now)
+static void check_skew(xm_world_t *world, int64_t now)
 {
     char missing[XM_PLACE_WORLD_NAME + 128];
     int64_t since = now;
@@ -486,12 +486,12 @@ static void check_patience(xm_world_t *world, int64_t now)
             since = world->members[rank]->ready_since;
         }
     }
-    if (now - since > world->patience && world->round == NULL && xm_world_is_complete(world) &&
+    if (now - since > world->skew && world->round == NULL && xm_world_is_complete(world) &&
         !all_are(world, is_ready)) {
         settle_error(
             world, xm_error_set(XM_ERR_TIMEOUT, "%s: start() not called within %g s of the others",
                                 xm_world_name_missing(world, true, missing, sizeof(missing)),
-                                1e-9 * (double)world->patience));
+                                1e-9 * (double)world->skew));
     }
 }
 
@@ -590,7 +590,7 @@ void xm_rounds_decide(xm_place_t *place)
 
     end_rounds(place);
     for (xm_world_t *world = first_world(place); world != NULL; world = next_world(place, world)) {
-        check_patience(world, now);
+        check_skew(world, now);
         ++count;
     }
     survey.called = calloc((size_t)count + 1, sizeof(xm_world_t *));
