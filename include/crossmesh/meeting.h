@@ -91,7 +91,7 @@ typedef struct xm_meeting_params {
     int targets;     /**< source: complete targets that its first round waits for */
     double timeout;  /**< seconds for the world to come together, and that a source waits for
                           targets that are there; 0: XM_TIMEOUT */
-    double skew; /**< seconds in which all ranks of a world say that they are ready */
+    double skew;     /**< seconds in which all ranks of a world say that they are ready */
 } xm_meeting_params_t;
 
 /** Initialiser of an ::xm_meeting_params_t. */

@@ -84,9 +84,8 @@ class Meeting:
             **{"version": -1, "targets": 1, "skew": 4.0, "timeout": self.timeout, **more},
         )
         meeting, own = ctypes.c_void_p(), ctypes.c_int()
-        call = _BackgroundCall(
-            lambda: int(raw.xm_meeting_join(params, meeting, own)), lambda: raw.xm_meeting_leave(meeting)
-        )
+        join, leave = raw.xm_meeting_join, raw.xm_meeting_leave
+        call = _BackgroundCall(lambda: int(join(params, meeting, own)), lambda: leave(meeting))
         try:
             with shielded():
                 status, sentence = call.result(watch)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ..job import Job
 from ..meeting import TIMEOUT, Meeting, Place, own_address
@@ -11,12 +12,12 @@ from ..meeting import TIMEOUT, Meeting, Place, own_address
 __all__ = ["TIMEOUT", "find_store", "join", "open_store", "own_address"]
 
 
-def open_store(address: str, port: int = 0, timeout: float = TIMEOUT) -> Place:
+def open_store(address: str, port: int = 0, timeout: float = TIMEOUT) -> Any:
     """The place at which the others will meet; a free port where `port` is 0. It is there as long as the object."""
     return Place(f"tcp://{address}:{port}")
 
 
-def find_store(address: str, port: int, timeout: float = TIMEOUT) -> str:
+def find_store(address: str, port: int, timeout: float = TIMEOUT) -> Any:
     return f"tcp://{address}:{port}"
 
 
