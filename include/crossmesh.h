@@ -66,6 +66,7 @@
 #include <crossmesh/group.h>
 #include <crossmesh/job.h>
 #include <crossmesh/layout.h>
+#include <crossmesh/meeting.h>
 #include <crossmesh/mesh.h>
 #include <crossmesh/message.h>
 #include <crossmesh/network.h>

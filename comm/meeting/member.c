@@ -248,7 +248,7 @@ static xm_status_t join(xm_meeting_t *self, const xm_meeting_params_t *params, d
               &(xm_note_t){.kind = XM_NOTE_JOIN,
                            .number = {params->role, params->rank, params->version,
                                       params->passes_on, params->targets, (int64_t)(timeout * 1e3),
-                                      (int64_t)(params->patience * 1e3)},
+                                      (int64_t)(params->skew * 1e3)},
                            .bytes = text,
                            .length = (size_t)length});
     /* The place knows best who is missing, so it may say so first. */

@@ -14,7 +14,7 @@
 enum { XM_NOTE_NUMBERS = 8 };
 
 typedef enum xm_note_kind {
-    XM_NOTE_JOIN,    /**< role, rank, version, passes_on, targets, timeout and patience in ms; the
+    XM_NOTE_JOIN,    /**< role, rank, version, passes_on, targets, timeout and skew in ms; the
                           bytes are the version of crossmesh, 0, and the world's name */
     XM_NOTE_WELCOME, /**< rank; the world is complete */
     XM_NOTE_READY,   /**< version */

@@ -149,8 +149,8 @@ static xm_status_t take_rank(xm_world_t *world, xm_member_t *member, const xm_no
                             rank, member->identity.host, member->identity.pid, size, world->name,
                             world->size);
     }
-    for (int free_rank = 0; rank < 0 && free_rank < size; ++free_rank) {
-        rank = world->members[free_rank] == NULL ? free_rank : rank;
+    for (int last = size - 1; rank < 0 && last >= 0; --last) {
+        rank = world->members[last] == NULL ? last : rank;
     }
     if (rank < 0 || rank >= size) {
         return xm_error_set(XM_ERR_MISMATCH, "world '%s' has %d ranks, and all are there",
@@ -197,7 +197,7 @@ static xm_status_t join(xm_place_t *place, xm_member_t *member, const xm_note_t 
     member->passes_on = note->number[3] != 0;
     world->targets = (int)note->number[4];
     world->timeout = note->number[5] * 1000000;
-    world->patience = note->number[6] * 1000000;
+    world->skew = note->number[6] * 1000000;
     xm_rounds_welcome(place, world);
     return XM_OK;
 }

@@ -42,7 +42,7 @@ struct xm_world {
     char name[XM_PLACE_WORLD_NAME];
     xm_role_t role;
     int size, targets;
-    int64_t timeout, patience; /**< ns */
+    int64_t timeout, skew; /**< ns */
     int64_t since;
     bool was_complete;
     bool has_moved; /**< a source: its first round is over */

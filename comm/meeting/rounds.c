@@ -12,7 +12,7 @@
 enum { LISTED = 8 };
 
 /* How long the others' word that a rank has died may come before the end of its connection here. */
-static const int64_t FAREWELL_NS = INT64_C(8000000000);
+static const int64_t LAST_WORD_NS = INT64_C(8000000000);
 
 typedef bool (*member_is_t)(const xm_member_t *member);
 
@@ -337,7 +337,7 @@ static bool is_over(const xm_round_t *round)
         }
     }
     return round->lost || round->failure.status != XM_ERR_PEER_DIED ||
-           xm_clock_ns() - round->failed_since > FAREWELL_NS;
+           xm_clock_ns() - round->failed_since > LAST_WORD_NS;
 }
 
 /* A world of which nobody is there any more: its name is free. */
@@ -464,7 +464,7 @@ void xm_rounds_lose(xm_place_t *place, xm_member_t *member)
 /* Decisions ------------------------------------------------------------------------------------ */
 
 /* Who has waited too long: for the rest of its world to come, or to be ready as it is. */
-static void check_patience(xm_world_t *world, int64_t now)
+static void check_skew(xm_world_t *world, int64_t now)
 {
     char missing[XM_PLACE_WORLD_NAME + 128];
     int64_t since = now;
@@ -486,12 +486,12 @@ static void check_patience(xm_world_t *world, int64_t now)
             since = world->members[rank]->ready_since;
         }
     }
-    if (now - since > world->patience && world->round == NULL && xm_world_is_complete(world) &&
+    if (now - since > world->skew && world->round == NULL && xm_world_is_complete(world) &&
         !all_are(world, is_ready)) {
         settle_error(
             world, xm_error_set(XM_ERR_TIMEOUT, "%s: start() not called within %g s of the others",
                                 xm_world_name_missing(world, true, missing, sizeof(missing)),
-                                1e-9 * (double)world->patience));
+                                1e-9 * (double)world->skew));
     }
 }
 
@@ -499,9 +499,9 @@ static void check_patience(xm_world_t *world, int64_t now)
 typedef struct {
     xm_world_t **called; /* the source, and targets that are ready for its version */
     int count, served, waited_for, present;
-} survey_t;
+} scene_t;
 
-static void look_around(const xm_place_t *place, const xm_world_t *source, survey_t *survey)
+static void look_around(const xm_place_t *place, const xm_world_t *source, scene_t *scene)
 {
     int64_t version = version_of(source);
 
@@ -509,13 +509,13 @@ static void look_around(const xm_place_t *place, const xm_world_t *source, surve
         if (world->role != XM_ROLE_TARGET || !xm_world_is_complete(world)) {
             continue;
         }
-        ++survey->present;
+        ++scene->present;
         if (version_of(world) >= version) {
-            ++survey->served;
+            ++scene->served;
         } else if (world->round != NULL || !all_are(world, is_ready)) {
-            ++survey->waited_for;
+            ++scene->waited_for;
         } else {
-            survey->called[survey->count++] = world;
+            scene->called[scene->count++] = world;
         }
     }
 }
@@ -536,7 +536,7 @@ static bool offers_one_version(xm_world_t *source)
     return true;
 }
 
-static void decide_source(xm_place_t *place, xm_world_t *source, survey_t *survey, int64_t now)
+static void decide_source(xm_place_t *place, xm_world_t *source, scene_t *scene, int64_t now)
 {
     bool is_late = now - source->members[0]->ready_since > source->timeout;
     bool enough;
@@ -544,20 +544,20 @@ static void decide_source(xm_place_t *place, xm_world_t *source, survey_t *surve
     if (!offers_one_version(source)) {
         return;
     }
-    survey->called[survey->count++] = source;
-    look_around(place, source, survey);
-    enough = source->has_moved || survey->present >= source->targets;
-    if (survey->count > 1 && enough && (survey->waited_for == 0 || is_late)) {
-        call(place, survey->called, survey->count, version_of(source));
-    } else if (survey->count == 1 && enough && survey->waited_for == 0) {
-        settle(source, XM_OK, survey->served, "");
+    scene->called[scene->count++] = source;
+    look_around(place, source, scene);
+    enough = source->has_moved || scene->present >= source->targets;
+    if (scene->count > 1 && enough && (scene->waited_for == 0 || is_late)) {
+        call(place, scene->called, scene->count, version_of(source));
+    } else if (scene->count == 1 && enough && scene->waited_for == 0) {
+        settle(source, XM_OK, scene->served, "");
     } else if (is_late) {
         settle_error(source,
                      xm_error_set(XM_ERR_TIMEOUT,
                                   "world '%s' has waited %g s: %d of %d worlds of targets are "
                                   "complete, and %d of those have not called start()",
-                                  source->name, 1e-9 * (double)source->timeout, survey->present,
-                                  source->targets, survey->waited_for));
+                                  source->name, 1e-9 * (double)source->timeout, scene->present,
+                                  source->targets, scene->waited_for));
     }
 }
 
@@ -586,15 +586,15 @@ void xm_rounds_decide(xm_place_t *place)
 {
     int64_t now = xm_clock_ns();
     int count = 0;
-    survey_t survey = {0};
+    scene_t scene = {0};
 
     end_rounds(place);
     for (xm_world_t *world = first_world(place); world != NULL; world = next_world(place, world)) {
-        check_patience(world, now);
+        check_skew(world, now);
         ++count;
     }
-    survey.called = calloc((size_t)count + 1, sizeof(xm_world_t *));
-    if (survey.called == NULL) {
+    scene.called = calloc((size_t)count + 1, sizeof(xm_world_t *));
+    if (scene.called == NULL) {
         return;
     }
     /* Sources first: what they offer is newer than what targets could give each other. */
@@ -604,9 +604,9 @@ void xm_rounds_decide(xm_place_t *place)
             if ((int)world->role != role || world->round != NULL || !all_are(world, is_ready)) {
                 continue;
             }
-            survey = (survey_t){.called = survey.called};
+            scene = (scene_t){.called = scene.called};
             if (role == XM_ROLE_SOURCE) {
-                decide_source(place, world, &survey, now);
+                decide_source(place, world, &scene, now);
             } else if (role == XM_ROLE_TARGET) {
                 decide_target(place, world);
             } else {
@@ -614,5 +614,5 @@ void xm_rounds_decide(xm_place_t *place)
             }
         }
     }
-    free(survey.called);
+    free(scene.called);
 }

@@ -51,7 +51,7 @@
 
 #include <stdint.h>
 
-#include <crossmesh/job.h>
+#include <crossmesh/worker.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -83,7 +83,7 @@ typedef struct xm_meeting_params {
     const char *address; /**< of the place, "tcp://host:port" */
     const char *world;   /**< the launch's name, equal on its ranks and no other's */
     xm_role_t role;
-    int rank; /**< in the world; −1: whichever is free */
+    int rank; /**< in the world; −1: the last that is free */
     int size; /**< of the world */
     const char *secret;
     int64_t version; /**< target: what it has, −1: nothing yet */
@@ -91,7 +91,7 @@ typedef struct xm_meeting_params {
     int targets;     /**< source: complete targets that its first round waits for */
     double timeout;  /**< seconds for the world to come together, and that a source waits for
                           targets that are there; 0: XM_TIMEOUT */
-    double patience; /**< seconds in which all ranks of a world say that they are ready */
+    double skew;     /**< seconds in which all ranks of a world say that they are ready */
 } xm_meeting_params_t;
 
 /** Initialiser of an ::xm_meeting_params_t. */

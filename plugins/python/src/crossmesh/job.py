@@ -63,12 +63,14 @@ class _BackgroundCall:
         if left and status >= 0:
             self._undo()
 
-    def result(self) -> tuple[int, str]:
-        """Status and sentence. In a shield."""
+    def result(self, watch: Callable[[], None] | None = None) -> tuple[int, str]:
+        """Status and sentence. In a shield. `watch` is called meanwhile, and may give up by an exception."""
         threading.Thread(target=self._run, name="crossmesh-call", daemon=True).start()
         try:
             while self._result is None:
                 hear()
+                if watch is not None:
+                    watch()
                 self._back.acquire(timeout=0.05)
         except BaseException:
             with self._turn:
@@ -191,13 +193,14 @@ class Job:
             oob_only=oob_only,
         )
         worker = ctypes.c_void_p()
-        if table is not None:
+        own = isinstance(table, Table)
+        if own:
             # It is the caller's, who may want it to be called in this thread, where Python hears of Ctrl-C.
             status = raw.xm_worker_create(env, params, worker)
             sentence = _native.last_error() if status < 0 else ""
             table.raise_pending()
         with shielded():
-            if table is None:
+            if not own:
                 call = _BackgroundCall(
                     lambda: int(raw.xm_worker_create(env, params, worker)),
                     lambda: raw.xm_worker_destroy(worker, b"interrupted while the job was made"),

@@ -6,15 +6,17 @@ from __future__ import annotations
 import ctypes
 import os
 import secrets
+import socket
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from . import _abi, _native
 from ._native import IN_PROGRESS, lib, raw
-from ._signals import hear
+from ._signals import hear, shielded
 from .errors import CrossmeshError, InputError, from_status
-from .job import Job
+from .job import Job, _BackgroundCall
 
 __all__ = ["Meeting", "Place", "rendezvous"]
 
@@ -24,19 +26,30 @@ TIMEOUT = 120.0
 SLICE = 0.05
 
 
+def own_address() -> str:
+    """An address of this machine that others reach: that of the interface which has the default route. No packet is
+    sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address for documentation, so nobody's
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
 class Place:
     """The address at which members meet, in this process. `port` is what "tcp://host:0" has become."""
 
     def __init__(self, address: str, secret: str | None = None) -> None:
         place, port = ctypes.c_void_p(), ctypes.c_int()
         lib.xm_place_open(address.encode(), None if secret is None else secret.encode(), place, port)
-        self._handle, self.port = place.value, int(port.value)
+        self.port = int(port.value)
         self.address = f"{address.rpartition(':')[0]}:{self.port}"
+        self._finalizer = weakref.finalize(self, raw.xm_place_close, place.value)
 
     def close(self) -> None:
         """Ends the meeting for all who are still there."""
-        handle, self._handle = self._handle, None
-        raw.xm_place_close(handle)
+        self._finalizer()
 
 
 @dataclass
@@ -56,8 +69,8 @@ class Event:
 class Meeting:
     """This process's membership (crossmesh/meeting.h). `rank` is that in its world."""
 
-    def __init__(self, address: str, role: str, world: str, rank: int, size: int, secret: str | None,
-                 place: Place | None = None, **more: Any) -> None:  # fmt: skip
+    def __init__(self, address: str, role: str, world: str, rank: int, size: int, secret: str | None = None,
+                 place: Place | None = None, watch: Callable[[], None] | None = None, **more: Any) -> None:  # fmt: skip
         self.role, self.world, self.size, self._place = role, world, size, place
         self.timeout = more.get("timeout") or TIMEOUT
         params = _native.MeetingParams(
@@ -68,12 +81,17 @@ class Meeting:
             rank=rank,
             size=size,
             secret=None if secret is None else secret.encode(),
-            **{"version": -1, "targets": 1, "patience": 4.0, "timeout": self.timeout, **more},
+            **{"version": -1, "targets": 1, "skew": 4.0, "timeout": self.timeout, **more},
         )
         meeting, own = ctypes.c_void_p(), ctypes.c_int()
+        join, leave = raw.xm_meeting_join, raw.xm_meeting_leave
+        call = _BackgroundCall(lambda: int(join(params, meeting, own)), lambda: leave(meeting))
         try:
-            lib.xm_meeting_join(params, meeting, own)
-        except CrossmeshError:
+            with shielded():
+                status, sentence = call.result(watch)
+            if status < 0:
+                raise from_status(status, sentence)
+        except BaseException:
             if place is not None:
                 place.close()
             raise
@@ -153,7 +171,7 @@ def rendezvous(
     opens: bool | None = None,
     servers: int = 1,
     timeout: float = TIMEOUT,
-    patience: float = 4.0,
+    skew: float = 4.0,
 ) -> Meeting:
     """Meets the ranks of other launches; returns when all ranks of this one have come.
 
@@ -162,7 +180,7 @@ def rendezvous(
     id with the role, unless it is given. `opens`: this process listens at the address; rank 0 of the trainer does.
     `secret`: what all have to know, 16 characters or more; XM_JOB_SECRET where it is not given, with a Store a random
     one. `servers`: how many worlds of servers a trainer's first transfer waits for. `timeout`: seconds for a world to
-    come together, and that a trainer waits for servers that are there. `patience`: seconds in which all ranks of a
+    come together, and that a trainer waits for servers that are there. `skew`: seconds in which all ranks of a
     world call start().
     """
     if role not in ROLES:
@@ -173,8 +191,6 @@ def rendezvous(
     if isinstance(where, str):
         place = Place(where, secret) if opens else None
     elif opens:
-        from .adapters._meeting import own_address
-
         secret = secret or secrets.token_hex(16)
         place = Place(f"tcp://{own_address()}:0", secret)
         where.set("crossmesh/meeting", f"{place.address} {secret}")
@@ -182,4 +198,4 @@ def rendezvous(
     else:
         where, secret = where.get("crossmesh/meeting").decode().split(" ", 1)
     return Meeting(where, role, world or _own_world(role), rank, size, secret, place, timeout=timeout,
-                   targets=servers, patience=patience, passes_on=role == "server")  # fmt: skip
+                   targets=servers, skew=skew, passes_on=role == "server")  # fmt: skip

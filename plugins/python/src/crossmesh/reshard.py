@@ -165,7 +165,7 @@ class Reshard:
             raise
         told = _abi.RESHARD_PARAMS_TENSOR_DONE()
         if job._tensor_done is not None:
-            names, tell = [tensor.name for tensor in plan.tensors], job._tensor_done
+            names, tell = [tensor.name or "" for tensor in plan.tensors], job._tensor_done
             told = _abi.RESHARD_PARAMS_TENSOR_DONE(lambda _, tensor: tell(names[tensor]))
         with job._slot():
             self._handle = job._make_reshard(

@@ -48,8 +48,8 @@ class _Slot:
     """An actor's part in its group."""
 
     def __init__(self, store: Any, name: str, rank: int, size: int, timeout: float) -> None:
-        self.store = store
-        self.messages = ProcessGroupCrossmesh(store, rank, size, timedelta(seconds=timeout), name)
+        job = _meeting.join(store, name, rank, size, timeout=timeout, progress_thread=True)
+        self.messages = ProcessGroupCrossmesh(job, rank, size, timedelta(seconds=timeout), name)
         self.flows: dict[int, Flow] = {}
         self.aborted: set[int] = set()
         self.lock = threading.Lock()

@@ -80,16 +80,9 @@ class Worker(_Endpoint):
 
     def init_transfer_engine(self, init_info: Any) -> None:
         store = _meeting.find_store(init_info.master_address, init_info.master_port, init_info.timeout)
-        # Workers are counted as they come: replicas that know nothing of each other need no ranks.
-        place = store.add("workers", 1) - 1
-        if place >= init_info.inference_world_size:
-            raise InputError(
-                f"the trainer has announced {init_info.inference_world_size} workers (inference_world_size); this is "
-                f"number {place + 1}"
-            )
+        # Workers take the last ranks as they come: replicas that know nothing of each other need no numbers.
         size = init_info.trainer_world_size + init_info.inference_world_size
-        rank = init_info.trainer_world_size + place
-        self._job = _meeting.join(store, "weights", rank, size, timeout=init_info.timeout)
+        self._job = _meeting.join(store, "weights", -1, size, timeout=init_info.timeout)
         self._version = 0
         try:
             if _reload.needed(self.model):

@@ -58,7 +58,7 @@ class WeightSync:
         self._group = 0
         self.version = -1
         self.servers = 0
-        self.setup_seconds = 0.0  # of the last group: meeting, plan and registration
+        self.setup_seconds = 0.0  # what plan and registration took the last time that the members changed
         self.cpu_seconds = 0.0  # processor time of this process's transfers
         self._thread = threading.Thread(target=self._serve, name="crossmesh-sync", daemon=True)
         self._thread.start()
@@ -192,7 +192,6 @@ class WeightSync:
         from ..adapters._weights import WeightTransfer
 
         self._forget("the members of the meeting have changed")
-        began = time.monotonic()
         job = Job._from_table(self._meeting, timeout=self._meeting.timeout)
         job._tensor_done = self._arrive
         with self._turn:
@@ -200,6 +199,7 @@ class WeightSync:
         given: dict[str, Any] = {"dst": self._dst}
         if event.rank < event.senders:
             given = {"src": self._copies or self._src or self._dst, "about": self._about}
+        began = time.monotonic()
         self._transfer = WeightTransfer(job, **given, **self._options)
         self._group = event.group
         self.setup_seconds = time.monotonic() - began

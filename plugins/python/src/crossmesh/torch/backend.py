@@ -157,11 +157,15 @@ def _parts(what: str, tensor: torch.Tensor, sizes: Sequence[int], ranks: int) ->
 class ProcessGroupCrossmesh(dist.ProcessGroup):  # type: ignore[misc]
     """A group of its own: other groups of the same ranks do not see its messages."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, name: str) -> None:
+    def __init__(self, where: Job | Any, rank: int, size: int, timeout: timedelta, name: str) -> None:
+        """At a Store, or with a job that has met elsewhere."""
         super().__init__(rank, size)
         self._name = name
-        table = StoreAllgather(dist.PrefixStore("crossmesh-backend", store), rank, size)
-        self._job = Job.from_oob(table, timeout=timeout.total_seconds(), progress_thread=True)
+        if isinstance(where, Job):
+            self._job = where
+        else:
+            table = StoreAllgather(dist.PrefixStore("crossmesh-backend", where), rank, size)
+            self._job = Job.from_oob(table, timeout=timeout.total_seconds(), progress_thread=True)
         self._counts: dict[tuple[str, int, int], int] = {}
         self._collectives = 0
 

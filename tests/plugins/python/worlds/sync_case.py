@@ -6,8 +6,8 @@ servers have its parameters in another cut on 3. What a parameter holds is a fun
 element's index, which the trainer writes and the servers compute by themselves.
 """
 
+import ctypes
 import os
-import resource
 import signal
 import sys
 import time
@@ -96,7 +96,7 @@ def served(size):
         kind = name.split(".")[-2]
         cut = Replicate() if parameter.ndim == 1 else Shard(1 if kind in ("o", "down") else 0)
         shape, _ = compute_local_shape_and_global_offset(parameter.shape, mesh, [cut])
-        local = torch.zeros(shape, dtype=torch.bfloat16)
+        local = torch.ones(shape, dtype=torch.bfloat16)  # memory that is there
         state[name] = DTensor.from_local(local, mesh, [cut], run_check=False, shape=parameter.shape,
                                          stride=parameter.stride())  # fmt: skip
     return state
@@ -134,12 +134,27 @@ def steps(model, count):
         model.zero_grad()
 
 
-def memory():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+class Peak:
+    """The most memory that this process has had since then, less what it had then."""
+
+    def __init__(self):
+        ctypes.CDLL(None).malloc_trim(0)
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+        self.start = self._read("VmRSS")
+
+    @staticmethod
+    def _read(field):
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) << 10 for line in file if line.startswith(field))
+
+    def bytes(self):
+        return self._read("VmHWM") - self.start
 
 
 def say(*words):
-    print(os.environ["ROLE"], dist.get_rank(), *words, flush=True)
+    # In one piece: the others write to the same pipe.
+    os.write(1, (" ".join(map(str, (os.environ["ROLE"], dist.get_rank(), *words))) + "\n").encode())
 
 
 def train(address, size, mode):
@@ -149,12 +164,16 @@ def train(address, size, mode):
         write(state, 0)
         steps(model, 1)
     write(state, 0)
-    before = memory()
+    peak = Peak()
     with WeightSync(crossmesh.rendezvous(address, "trainer", secret=SECRET), src=state, strict=True) as sync:
+        sync.start()
+        sync.wait()
+        say("delivered", 0)
+        say(f"setup {sync.setup_seconds:.3f} extra {peak.bytes()}")
         if mode == "time":
             measure(model, sync)
             return
-        delivered = 0
+        delivered = 1
         while delivered < (SYNCS if size != "1b" else 2):
             write(state, sync.version + 1)
             began = time.monotonic()
@@ -165,8 +184,9 @@ def train(address, size, mode):
             delivered += sync.servers
             if sync.servers:
                 say("delivered", sync.version)
+            else:
+                time.sleep(0.2)  # nobody to wait for
             say(f"seconds {time.monotonic() - began:.3f}")
-        say(f"setup {sync.setup_seconds:.3f} extra {memory() - before}")
         dist.barrier()
 
 
@@ -195,9 +215,9 @@ def measure(model, sync):
 
 def serve(address, size, mode):
     state = served(size)
-    before = memory()
+    peak = Peak()
     doomed = mode == "doomed" and dist.get_rank() == 1
-    with WeightSync(crossmesh.rendezvous(address, "server", secret=SECRET, patience=60), dst=state) as sync:
+    with WeightSync(crossmesh.rendezvous(address, "server", secret=SECRET, skew=60), dst=state) as sync:
         try:
             while True:
                 sync.start()
@@ -205,11 +225,10 @@ def serve(address, size, mode):
                     first = sync.wait_for("embed.weight")
                     assert first in (sync.version, sync.version + 1)
                 version = sync.wait()
+                if version == 0:
+                    say(f"setup {sync.setup_seconds:.3f} extra {peak.bytes()}")
                 if mode != "time":
-                    after = memory()
                     say("verified" if not wrong(state, version) else "wrong", version)
-                    if version == 0:
-                        say(f"setup {sync.setup_seconds:.3f} extra {after - before}")
                 if doomed and version == 6:
                     os.kill(os.getpid(), signal.SIGKILL)
         except crossmesh.AbortedError as error:
