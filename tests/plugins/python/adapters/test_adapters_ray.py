@@ -16,7 +16,7 @@ import unittest
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DeviceMesh
+from torch.distributed.tensor import DeviceMesh, Shard
 
 import adapters_case as case
 import contract_ray
@@ -251,7 +251,8 @@ class RealRay(unittest.TestCase):
             self.assertEqual(list(inspect.signature(ours).parameters), list(inspect.signature(theirs).parameters))
         self.assertIsInstance(util.transport_manager_info, dict)
 
-    def test_actors(self):
+    def start(self):
+        """The adapter, and Ray."""
         # A busy machine takes longer to start Ray's processes, and other programs may use most of its memory.
         os.environ.update(
             RAY_gcs_server_port_wait_time_s="100", RAY_worker_register_timeout_seconds="180",
@@ -271,6 +272,49 @@ class RealRay(unittest.TestCase):
             _node_ip_address="127.0.0.1",
         )  # fmt: skip
         self.addCleanup(ray.shutdown)
+        return adapter, ray
+
+    def test_groups_of_different_layouts(self):
+        """A model of two trainers (tensor parallelism) goes to three servers, which have all of it by columns."""
+        adapter, ray = self.start()
+
+        @ray.remote(enable_tensor_transport=True, num_cpus=0.5)
+        class Part:
+            def make(self, trains, rank, size):
+                self.trains, self.version = trains, 0
+                mesh = DeviceMesh("cpu", torch.arange(size), _init_backend=False, _rank=rank)
+                self.state = {
+                    name: torch_case.make(torch.zeros(shape), mesh, [placement if trains else Shard(len(shape) - 1)])
+                    for name, shape, placement, _ in case.weights()
+                }
+
+            def move(self, version):
+                if not self.version:
+                    given = {"src" if self.trains else "dst": self.state}
+                    self.transfer = adapter.WeightTransfer(adapter.group_job(), **given)
+                self.version = version
+                if self.trains:
+                    case.train(self.state, version)
+                self.transfer.run()
+                shapes = {name: shape for name, shape, _, _ in case.weights()}
+                return all(
+                    torch.equal(
+                        torch_case.bits(tensor.to_local()),
+                        torch_case.bits(torch_case.shard(case.whole(name, shapes[name], tensor.dtype, version),
+                                                         tensor.device_mesh, tensor.placements)),
+                    )
+                    for name, tensor in self.state.items()
+                )  # fmt: skip
+
+        actors = [Part.remote() for _ in range(5)]
+        ray.get([actor.make.remote(i < 2, i if i < 2 else i - 2, 2 if i < 2 else 3) for i, actor in enumerate(actors)])
+        adapter.create_group(actors, timeout=ranks.TIMEOUT)
+        for version in range(1, 4):
+            self.assertEqual(ray.get([actor.move.remote(version) for actor in actors]), [True] * 5, version)
+        adapter.destroy_group(actors)
+
+    def test_actors(self):
+        adapter, ray = self.start()
 
         @ray.remote(enable_tensor_transport=True, num_cpus=1)
         class Holder:
