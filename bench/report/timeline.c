@@ -158,6 +158,9 @@ static xm_status_t collect_overlapping(figure_t *figure)
     for (size_t i = 0; status == XM_OK && i < figure->result->record_count; ++i) {
         const rb_record_t *record = &figure->result->records[i];
 
+        if (record->chunk > 0) {
+            continue;
+        }
         status = add(figure, &figure->measured, record->transfer, record->hop,
                      is_sender(figure, record), (xm_span_t){record->start_ns, record->end_ns});
     }
@@ -221,7 +224,7 @@ static xm_status_t collect_in_order(figure_t *figure)
         goto free_arrays;
     }
     for (size_t i = 0; i < result->record_count; ++i) {
-        if (is_sender(figure, &result->records[i])) {
+        if (result->records[i].chunk == 0 && is_sender(figure, &result->records[i])) {
             sent[count++] = &result->records[i];
         }
     }

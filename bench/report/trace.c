@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A trace for Perfetto and Chrome: a process for each rank, with rows for sends, receives
- * and copies, and for what was planned of the first two. Cases follow each other on one time axis,
- * since the format knows no separate runs.
+ * and copies, for what was planned of the first two, and for their chunks. Cases follow each other
+ * on one time axis, since the format knows no separate runs.
  */
 #include "bench/report/trace.h"
 
@@ -19,7 +19,16 @@ struct rb_trace {
 };
 
 /* Rows of a rank. */
-enum { ROW_SEND, ROW_RECEIVE, ROW_COPY, ROW_PLANNED_SEND, ROW_PLANNED_RECEIVE, ROWS };
+enum {
+    ROW_SEND,
+    ROW_RECEIVE,
+    ROW_COPY,
+    ROW_PLANNED_SEND,
+    ROW_PLANNED_RECEIVE,
+    ROW_SEND_CHUNK,
+    ROW_RECEIVE_CHUNK,
+    ROWS
+};
 
 /* Space between two cases on the time axis. */
 static const int64_t gap_ns = 100000;
@@ -39,8 +48,9 @@ xm_status_t rb_trace_create(rb_trace_t **trace)
 /* Names are written once for each rank, also when later cases have more ranks. */
 static void name_ranks(rb_trace_t *trace, const xm_network_t *network)
 {
-    static const char *const rows[] = {"send", "receive", "copy", "planned send",
-                                       "planned receive"};
+    static const char *const rows[] = {"send",           "receive",         "copy",
+                                       "planned send",   "planned receive", "chunks sent",
+                                       "chunks received"};
 
     for (int r = trace->named_ranks; r < xm_network_ranks(network); ++r) {
         char name[64];
@@ -59,8 +69,8 @@ static void name_ranks(rb_trace_t *trace, const xm_network_t *network)
     trace->named_ranks = xm_network_ranks(network);
 }
 
-/* An event of a hop: measured at one end, or planned and then on a row of its own. Times
- * are microseconds in this format. */
+/* An event of a hop, or of a chunk of it: measured at one end, or planned and then on a row of its
+ * own. Times are microseconds in this format. */
 static json_t *event(const rb_trace_t *trace, const rb_result_t *result, const rb_record_t *record,
                      bool planned)
 {
@@ -70,16 +80,24 @@ static json_t *event(const rb_trace_t *trace, const rb_result_t *result, const r
     int sender = xm_hop_sender(&transfer, route, record->hop), receiver = route->ranks[record->hop];
     int row = record->rank == sender ? ROW_SEND : ROW_RECEIVE;
     uint64_t bytes = xm_plan_transfer_bytes(plan, record->transfer);
-    uint64_t chunk = xm_config_bytes(XM_CONFIG_CHUNK_SIZE);
+    int64_t elements = xm_plan_chunk_elements(plan, transfer.task);
     char name[64];
 
     if (sender == receiver) {
         row = ROW_COPY;
     } else if (planned) {
         row += ROW_PLANNED_SEND - ROW_SEND;
+    } else if (record->chunk > 0) {
+        row += ROW_SEND_CHUNK - ROW_SEND;
     }
     (void)snprintf(name, sizeof(name), "task %lld: %d to %d", (long long)transfer.task, sender,
                    receiver);
+    if (record->chunk > 0) {
+        int64_t all = transfer.end - transfer.first, left = all - elements * (record->chunk - 1);
+
+        bytes = bytes / (uint64_t)all * (uint64_t)(left < elements ? left : elements);
+        xm_text_list_add(name, sizeof(name), ", ", "chunk %lld", (long long)record->chunk);
+    }
     return json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:{s:I, s:i, s:I, s:I, s:I}}", "name",
                      name, "cat", result->prepared->one->name, "ph", "X", "pid",
                      (json_int_t)record->rank, "tid", row, "ts",
@@ -87,7 +105,7 @@ static json_t *event(const rb_trace_t *trace, const rb_result_t *result, const r
                      (double)(record->end_ns - record->start_ns) * 1e-3, "args", "transfer",
                      (json_int_t)record->transfer, "hop", (int)record->hop, "parent",
                      (json_int_t)transfer.parent, "bytes", (json_int_t)bytes, "chunks",
-                     (json_int_t)(chunk > 0 ? (bytes + chunk - 1) / chunk : 1));
+                     (json_int_t)(record->chunk > 0 ? 1 : xm_plan_chunks(plan, record->transfer)));
 }
 
 /* Appends one event and moves the end of the case. */

@@ -24,6 +24,7 @@ typedef struct {
     rb_tile_buffers_t buffers;
     xm_executor_t *executor;
     xm_checksum_t *checksum; /* while a run is verified */
+    rb_chunk_times_t chunks; /* of the last run, with --trace */
     bool running;
 } slot_t;
 
@@ -61,6 +62,8 @@ static xm_status_t open_slot(stage_t *stage, int rank)
     params.transport = slot->transport;
     params.buffers = slot->buffers.tensors;
     params.memory_limit = stage->options->memory_limit;
+    params.chunk_ran = stage->options->trace_path != NULL ? rb_chunk_times_note : NULL;
+    params.arg = &slot->chunks;
     params.ordered = true;
     params.no_copy = !looks_at_data(stage->options);
     return xm_executor_create(&params, &slot->executor);
@@ -108,6 +111,7 @@ static void close_stage(stage_t *stage)
 {
     for (int r = 0; stage->slots != NULL && r < stage->hosts->ranks; ++r) {
         xm_executor_destroy(stage->slots[r].executor);
+        free(stage->slots[r].chunks.records);
         rb_tile_buffers_clear(&stage->slots[r].buffers);
         xm_transport_destroy(stage->slots[r].transport);
     }
@@ -196,6 +200,7 @@ static xm_status_t run_once(stage_t *stage, int run, double *seconds, uint64_t *
     xm_status_t status = XM_OK;
 
     for (int r = 0; r < stage->hosts->ranks; ++r) {
+        stage->slots[r].chunks.count = 0;
         if (looks_at_data(stage->options)) {
             rb_tile_buffers_fill(&stage->slots[r].buffers, salt);
         }
@@ -244,8 +249,9 @@ static xm_status_t collect_records(const stage_t *stage, rb_result_t *result)
     for (int r = 0; r < stage->hosts->ranks; ++r) {
         rb_record_t *own, *grown;
         size_t count;
-        xm_status_t status = rb_records_take(stage->prepared->plan, stage->slots[r].executor, r,
-                                             stage->start_ns, &own, &count);
+        xm_status_t status =
+            rb_records_take(stage->prepared->plan, stage->slots[r].executor, r, stage->start_ns,
+                            &stage->slots[r].chunks, &own, &count);
 
         if (status < 0) {
             return status;

@@ -28,8 +28,9 @@ enum { CHANNELS = 256 };
 typedef struct {
     const rb_prepared_t *prepared;
     xm_executor_t *executor;
-    xm_update_t *update; /* with --density: what is timed, beside the executor */
-    int64_t start_ns;    /* of the last run, on the transport's clock */
+    xm_update_t *update;     /* with --density: what is timed, beside the executor */
+    int64_t start_ns;        /* of the last run, on the transport's clock */
+    rb_chunk_times_t chunks; /* of the last run, with --trace */
 } variant_t;
 
 typedef struct {
@@ -80,6 +81,8 @@ static xm_status_t create_executor(slot_t *slot, int index)
     params.buffers = slot->device.space != NULL ? slot->device.tensors : slot->buffers.tensors;
     params.device_peers = slot->options->memory == XM_MEMORY_CUDA;
     params.memory_limit = slot->options->memory_limit;
+    params.chunk_ran = slot->options->trace_path != NULL ? rb_chunk_times_note : NULL;
+    params.arg = &slot->variants[index].chunks;
     params.channel = (slot->first + index) % CHANNELS;
     return xm_executor_create(&params, &slot->variants[index].executor);
 }
@@ -158,6 +161,7 @@ static void clear_slot(slot_t *slot)
     for (int v = 0; slot->variants != NULL && v < slot->count; ++v) {
         xm_update_destroy(slot->variants[v].update);
         xm_executor_destroy(slot->variants[v].executor);
+        free(slot->variants[v].chunks.records);
     }
     free(slot->variants);
     free(slot->gathered);
@@ -300,6 +304,7 @@ static xm_status_t run_once(slot_t *slot, int index, int number, run_t *run)
     waited = rb_processors_waited_ns(slot->waits);
     own[SAMPLE_RESENDS] = -count_resends(slot->worker);
     cpu = xm_clock_cpu_ns();
+    variant->chunks.count = 0;
     variant->start_ns = xm_transport_now(xm_worker_transport(slot->worker));
     status = xm_executor_run(slot->worker, variant->executor, xm_worker_deadline(slot->worker));
     if (status < 0) {
@@ -377,7 +382,7 @@ static xm_status_t gather_records(slot_t *slot, const variant_t *variant, rb_res
     void *all;
     xm_status_t status =
         rb_records_take(variant->prepared->plan, variant->executor, xm_worker_rank(slot->worker),
-                        variant->start_ns, &own, &count);
+                        variant->start_ns, &variant->chunks, &own, &count);
 
     status = rb_share_status(slot->worker, status);
     if (status < 0) {

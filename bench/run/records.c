@@ -17,6 +17,39 @@ typedef struct {
     size_t count;
 } taker_t;
 
+void rb_chunk_times_note(void *arg, int64_t transfer, int hop, int64_t chunk, xm_span_t span)
+{
+    rb_chunk_times_t *times = arg;
+
+    if (times->count == times->room) {
+        size_t room = 2 * times->room + 64;
+        rb_record_t *grown = realloc(times->records, room * sizeof(*grown));
+
+        if (grown == NULL) {
+            return;
+        }
+        times->records = grown;
+        times->room = room;
+    }
+    times->records[times->count++] = (rb_record_t){.transfer = transfer,
+                                                   .hop = hop,
+                                                   .chunk = chunk + 1,
+                                                   .start_ns = span.start_ns,
+                                                   .end_ns = span.end_ns};
+}
+
+static void take_chunks(taker_t *taker, const rb_chunk_times_t *times)
+{
+    for (size_t i = 0; i < times->count; ++i) {
+        rb_record_t *record = &taker->records[taker->count++];
+
+        *record = times->records[i];
+        record->rank = taker->rank;
+        record->start_ns -= taker->start_ns;
+        record->end_ns -= taker->start_ns;
+    }
+}
+
 static void take_hop(taker_t *taker, int64_t transfer, int hop, int64_t number)
 {
     xm_span_t span;
@@ -53,16 +86,18 @@ static void take_hops(taker_t *taker, const xm_plan_t *plan)
 }
 
 xm_status_t rb_records_take(const xm_plan_t *plan, const xm_executor_t *executor, int rank,
-                            int64_t start_ns, rb_record_t **records, size_t *count)
+                            int64_t start_ns, const rb_chunk_times_t *times, rb_record_t **records,
+                            size_t *count)
 {
     taker_t taker = {.executor = executor, .rank = rank, .start_ns = start_ns};
 
     take_hops(&taker, plan);
-    taker.records = malloc((taker.count + 1) * sizeof(*taker.records));
+    taker.records = malloc((taker.count + times->count + 1) * sizeof(*taker.records));
     if (taker.records == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu records", taker.count);
     }
     take_hops(&taker, plan);
+    take_chunks(&taker, times);
     *records = taker.records;
     *count = taker.count;
     return XM_OK;

@@ -20,6 +20,7 @@ typedef struct rb_record {
     int32_t hop;  /**< place in the transfer's route */
     int32_t rank; /**< sender or receiver */
     int64_t start_ns, end_ns;
+    int64_t chunk; /**< of the hop, from 1; 0: all of the hop */
 } rb_record_t;
 
 typedef struct rb_result {

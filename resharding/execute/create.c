@@ -186,6 +186,7 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
     created->no_copy = params->no_copy;
     created->verify = verify_of(params);
     created->tensor_done = params->tensor_done;
+    created->chunk_ran = params->chunk_ran;
     created->arg = params->arg;
     status = make_tensors(created);
     if (status == XM_OK) {

@@ -70,7 +70,7 @@ static void post_chunk(lane_t *lane)
 
 /* A chunk has ended well, as have all before it in its lane: those who waited for it hear of it,
  * relays first, because they have others waiting for them. */
-static void follow_up(const lane_t *lane, hop_t *hop, int64_t chunk)
+static void follow_up(const lane_t *lane, hop_t *hop, int64_t chunk, int64_t posted_ns)
 {
     xm_executor_t *executor = lane->executor;
     int64_t first, count;
@@ -81,6 +81,11 @@ static void follow_up(const lane_t *lane, hop_t *hop, int64_t chunk)
     }
     if (executor->turns != NULL) {
         xm_turns_moved(executor->turns, hop, chunk);
+    }
+    if (executor->chunk_ran != NULL) {
+        executor->chunk_ran(executor->arg, hop->transfer,
+                            (int)(hop->number - xm_plan_first_hop(executor->plan, hop->transfer)),
+                            chunk, (xm_span_t){posted_ns, xm_transport_now(executor->transport)});
     }
     if (chunk + 1 == hop->chunks && (hop->carrier->finish == NULL || hop->carrier->finish(hop))) {
         xm_executor_end_hop(executor, hop);
@@ -122,7 +127,7 @@ static void retire(lane_t *lane)
         --executor->in_flight;
         executor->crossing -= lane->kind == LANE_CROSSING;
         if (executor->result == XM_OK) {
-            follow_up(lane, slot->hop, slot->chunk);
+            follow_up(lane, slot->hop, slot->chunk, slot->posted_ns);
         }
     }
     xm_executor_consider(lane);

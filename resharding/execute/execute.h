@@ -126,7 +126,10 @@ typedef struct xm_executor_params {
      * unfinished when a run fails. May not post or destroy the executor. NULL: not wanted.
      */
     void (*tensor_done)(void *arg, int tensor);
-    void *arg; /**< of tensor_done */
+    /** Called when a chunk that this rank sends or receives has ended: transfer, place in its
+     * route, chunk, and from its post to its end. NULL: not wanted. */
+    void (*chunk_ran)(void *arg, int64_t transfer, int hop, int64_t chunk, xm_span_t span);
+    void *arg; /**< of tensor_done and chunk_ran */
 } xm_executor_params_t;
 
 /**

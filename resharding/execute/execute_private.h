@@ -218,6 +218,7 @@ struct xm_executor {
     xm_verify_t verify;        /* not XM_VERIFY_DEFAULT */
     xm_proven_t *proven;       /* of all slots */
     void (*tensor_done)(void *arg, int tensor);
+    void (*chunk_ran)(void *arg, int64_t transfer, int hop, int64_t chunk, xm_span_t span);
     void *arg;
     uint8_t generation; /* of a run, in its tags */
     int runs_left;      /* until the tags of a run that failed come again; -1: none has */

@@ -73,6 +73,9 @@ json "$directory/j.json" "abs(d['results'][0]['algbw_GBps'] * d['results'][0]['t
 json "$directory/t.json" "all(e['dur'] >= 0 for e in d['traceEvents'] if e['ph'] == 'X')"
 json "$directory/t.json" "len([e for e in d['traceEvents'] if e['ph'] == 'X' and e['tid'] < 3]) == \
 2 * sum(len(p['routes'][t['route']]['ranks']) for p in [json.load(open('$directory/d.json'))] for t in p['transfers'])"
+json "$directory/t.json" "all(sum(c['args']['bytes'] for c in chunks) == e['args']['bytes'] and len(chunks) == e['args']['chunks'] for e in d['traceEvents'] \
+if e['ph'] == 'X' and e['tid'] < 2 for chunks in [[c for c in d['traceEvents'] if c['ph'] == 'X' and (c['pid'], c['tid'], c['args']['transfer'], c['args']['hop']) \
+== (e['pid'], e['tid'] + 5, e['args']['transfer'], e['args']['hop'])]])"
 json "$directory/d.json" "d['digest'] == json.load(open('$directory/j.json'))['results'][0]['digest']"
 python3 -c "import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])" "$directory/p.svg" ||
     fail "the SVG is not well-formed"
