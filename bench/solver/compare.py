@@ -88,10 +88,10 @@ def certify(name, path, seconds):
     row = dict.fromkeys(CERTIFICATES, "") | {"instance": name, "given": seconds}
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "certificate.json"
-        subprocess.run([autopar(), "solve", path, str(seconds), "--threads", "1", "--quiet", "--certificate", file],
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        said = subprocess.run([autopar(), "solve", path, str(seconds), "--threads", "1", "--quiet", "--certificate", file],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False).stderr
         if not file.exists():
-            return row | {"note": "none written"}
+            return row | {"note": f"none: {said.strip()[-100:]}"}
         begin = time.monotonic()
         try:
             cost, bound = check(load(path), load(file))

@@ -126,7 +126,7 @@ def least_memory(problem, path):
     work = cp_sat(problem, None, SECONDS, 1, None, start=choice)
     next(work)
     better, bound, _ = next(work)
-    return min(peak_of(problem.raw, c) for c in (choice, better or choice)), int(bound)
+    return min(peak_of(problem.raw, c) for c in (choice, better or choice)), max(int(bound), problem.least_bytes)
 
 
 def digest_of(raw):

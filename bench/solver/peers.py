@@ -252,7 +252,7 @@ def toulbar2(problem, _, seconds, threads, scratch):
     bounds = re.findall(r"(?:bounds|gap): \[\s*(\d+)", said) + re.findall(r"Optimum: (\d+)", said)
     yield ([int(v) for v in solutions[-1].split()][:len(problem.costs)] if solutions else None,
            float(bounds[-1]) if bounds else None,
-           "optimal" if "Optimum:" in said else "infeasible" if "No solution" in said else "" if "ound" in said else said[-80:])
+           "optimal" if "Optimum:" in said else "infeasible" if "No solution" in said else "" if "ound" in said else said.strip().split("\n")[-1][-80:])
 
 
 SOLVERS = {"autopar": ours, "toulbar2": toulbar2, "cbc": cbc, "highs": highs, "cp-sat": cp_sat}
