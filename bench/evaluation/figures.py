@@ -24,8 +24,9 @@ COLOURS = {
     "naive": "#999999", "balance": "#e69f00", "dfs": "#009e73", "greedy": "#56b4e9",
     "openshop": "#0072b2",
 }
-MARKS = {"systems": "o", "large": "s", "short": ".", "published": "*", "ablation": "^", "fanout": "D", "nics": "v",
-         "rails": "<", "cpu": "P", "model": "X"}
+MARKS = {"systems": ("o", "three systems"), "large": ("s", "four times the size"), "short": (".", "more runs"),
+         "published": ("*", "published strategies"), "ablation": ("^", "ablation"), "fanout": ("D", "fan-out"),
+         "nics": ("v", "several NICs"), "rails": ("<", "a NIC for each rank"), "cpu": ("P", "processor time"), "model": ("X", "a model")}
 MARK_COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000", "#7b3f61"]
 LEAST = 0.5  # where the logarithmic axis of time over bound begins
 STYLE = {
@@ -145,9 +146,9 @@ def prediction(documents, folder):
                                             gridspec_kw={"width_ratios": [1, 1.25]})
     errors = [0]
     for index, (experiment, results) in enumerate(found.items()):
-        style = {"marker": MARKS[experiment], "color": MARK_COLOURS[index % len(MARK_COLOURS)],
+        style = {"marker": MARKS[experiment][0], "color": MARK_COLOURS[index % len(MARK_COLOURS)],
                  "linestyle": "none", "markersize": 4.5, "markeredgewidth": 0, "alpha": 0.75,
-                 "label": experiment}
+                 "label": MARKS[experiment][1]}
         x = [median(one) for one in results]
         error = [100 * (one["makespan_s"] / median(one) - 1) for one in results]
         left.plot(x, [one["makespan_s"] for one in results], **style)
@@ -172,9 +173,9 @@ def prediction(documents, folder):
         plain_log_axis(axes.xaxis, *span)
         axes.set_xlabel("measured (s)")
         grid(axes, "both")
-    figure.legend(*right.get_legend_handles_labels(), loc="upper center", ncol=len(found),
+    figure.legend(*right.get_legend_handles_labels(), loc="upper center", ncol=5,
                   handletextpad=0.2)
-    figure.subplots_adjust(left=0.06, right=0.985, bottom=0.12, top=0.89, wspace=0.2)
+    figure.subplots_adjust(left=0.06, right=0.985, bottom=0.12, top=0.86, wspace=0.2)
     save(figure, folder, "paper-prediction")
     return True
 

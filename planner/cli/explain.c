@@ -55,15 +55,14 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     ap_plan_t *plan;
     xm_status_t status;
 
-    if (o->cluster == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--cluster is needed");
-    }
     status = ap_plan_load(path, &plan);
     if (status != XM_OK) {
         return status;
     }
-    status = ap_command_load_cluster(o->cluster, ap_plan_info(plan)->hosts,
-                                     ap_plan_info(plan)->devices_per_host, o->overlap, &profile);
+    status = o->cluster == NULL ? xm_error_set(XM_ERR_INVALID_ARGUMENT, "--cluster is needed")
+                                : ap_command_load_cluster(o->cluster, ap_plan_info(plan)->hosts,
+                                                          ap_plan_info(plan)->devices_per_host,
+                                                          o->overlap, &profile);
     if (status == XM_OK) {
         status = ap_explanation_create(plan, profile, o->operators, &explanation);
     }

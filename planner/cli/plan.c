@@ -47,9 +47,10 @@ static void print_model(const char *path, const ap_planner_model_t *model)
     const ap_layering_info_t *layering = &model->layering;
     char bytes[32];
 
-    (void)printf(
-        "# %s: %d of %d operators are the forward pass; %d layers%s, %d of them different, "
-        "at most %s between two, the largest %.2f times the mean\n",
+    xm_text_print_wrapped(
+        stdout, XM_TEXT_COLUMNS, "# ", "#   ",
+        "%s: %d of %d operators are the forward pass; %d layers%s, %d of them different, "
+        "at most %s between two, the largest %.2f times the mean",
         path, model->forward_ops, model->file_ops, layering->layers,
         model->own_layers ? " of its own" : "", layering->distinct,
         xm_text_format_bytes((uint64_t)layering->largest_bytes, bytes, sizeof(bytes)),

@@ -197,7 +197,7 @@ void ap_plan_print(const ap_plan_t *plan, FILE *stream)
 {
     const ap_plan_info_t *info = ap_plan_info(plan);
     char step[TEXT], sum[TEXT], bottleneck[TEXT], limit[TEXT], recompute[SHAPE_TEXT];
-    char memory[AP_MEMORY_BUDGET_TEXT];
+    char memory[AP_MEMORY_BUDGET_TEXT], above[64] = "";
 
     (void)fprintf(stream,
                   "# model %s (%d layers, %.3g parameters) on cluster %s: %d hosts x %d devices, "
@@ -220,12 +220,11 @@ void ap_plan_print(const ap_plan_t *plan, FILE *stream)
     print_stages(plan, stream);
     print_repeated(plan, stream);
     print_boundaries(plan, stream);
-    (void)fprintf(stream, "predicted step %s", seconds_text(info->step, step));
     if (info->bound > 0.0) {
-        (void)fprintf(stream, ", at most %.1f %% above the best",
-                      100.0 * fmax(0.0, info->step / info->bound - 1.0));
+        (void)snprintf(above, sizeof(above), ", at most %.1f %% above the best",
+                       100.0 * fmax(0.0, info->step / info->bound - 1.0));
     }
-    (void)fprintf(stream, "; once through %s, longest station %s; digest %s\n",
-                  seconds_text(info->sum, sum), seconds_text(info->bottleneck, bottleneck),
-                  ap_plan_digest(plan));
+    (void)fprintf(stream, "predicted step %s%s; once through %s, longest station %s\n# digest %s\n",
+                  seconds_text(info->step, step), above, seconds_text(info->sum, sum),
+                  seconds_text(info->bottleneck, bottleneck), ap_plan_digest(plan));
 }
