@@ -39,6 +39,7 @@ typedef struct ap_cfn_dual {
     double *marginal;        /* of all values, for `exact` */
     double bound;            /* of the last sweep, with the constant */
     double best;             /* largest bound so far */
+    double work;             /* cells that a sweep looks at */
     double factor;           /* of the steps' length */
     int since_best;          /* steps without a better bound */
     int64_t steps;

@@ -5,8 +5,9 @@
  * when it has nothing left to do. One thread alone does both in turn. This way the bound's prices
  * guide the searches, the searches' solutions let the bound drop values, and neither waits.
  *
- * Which of several optima is found depends on timing. After a proof, settle() therefore chooses one
- * by a computation that no clock has a part in.
+ * Decisions of one thread alone look at its work instead of a clock, so that equal seeds take the
+ * same way. With several, which of several optima is found depends on timing. After a proof,
+ * settle() therefore chooses one by a computation that no clock has a part in.
  */
 
 #include "planner/solver/solve.h"
@@ -112,11 +113,12 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
     bool first = dual->steps == 0 && dual->core->variables > PROVABLE_VARIABLES;
     int look = dual->exact != NULL ? CONVERGED_EXACT : first ? CONVERGED_FIRST : CONVERGED_STEPS;
     double before = -HUGE_VAL;
-    int64_t begin = xm_clock_ns(), searched = 0;
+    int64_t begin = ap_cfn_shared_now(shared), searched = 0;
     xm_status_t status = XM_OK;
 
     for (int step = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++step) {
         (void)ap_cfn_dual_sweep(dual);
+        ap_cfn_shared_spend(shared, dual->work);
         ap_cfn_shared_raise(shared, dual->best);
         /* Decoding costs as much as a sweep by messages; after an exact solve the assignment is
          * there already. */
@@ -126,7 +128,7 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
             try(solve, shared, dual->decoded, dual->load);
         }
         if (search != NULL && step % PUBLISH_EVERY == 0) {
-            int64_t now = xm_clock_ns(), more = (now - begin) / SEARCH_PART - searched;
+            int64_t now = ap_cfn_shared_now(shared), more = (now - begin) / SEARCH_PART - searched;
 
             if (more > (ap_cfn_shared_cost(shared) < HUGE_VAL ? LATER_TIME : FIRST_TIME)) {
                 searched += more;
@@ -174,6 +176,7 @@ static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
         }
         ap_cfn_dual_prices_changed(dual);
         (void)ap_cfn_dual_sweep(dual);
+        ap_cfn_shared_spend(&solve->shared, dual->work);
         ap_cfn_shared_raise(&solve->shared, dual->best);
         try(solve, &solve->shared, dual->choice, dual->load);
         if (ap_cfn_dual_choice_fits(dual)) {
@@ -231,7 +234,7 @@ static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_se
             status = ap_cfn_dive(dual, shared, dive * (2 * solve->options->seed + 1));
         }
         if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
-            status = ap_cfn_search_run(search, xm_clock_ns() + search_time);
+            status = ap_cfn_search_run(search, ap_cfn_shared_now(shared) + search_time);
         }
         if (status == XM_OK && dive == 0 && dual->core->variables > PROVABLE_VARIABLES) {
             status = raise_bound(solve, shared, dual, NULL);
@@ -494,6 +497,8 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
     status = ap_cfn_shared_create(ap_cfn_reduction_core(reduction),
                                   solve->begin + (int64_t)(1e9 * seconds), &solve->shared);
     solve->shared.gap = options->gap;
+    solve->shared.counted = options->threads == 1;
+    solve->shared.most = options->work > 0.0 ? (int64_t)(1e9 * options->work) : INT64_MAX;
     if (status == XM_OK && options->start != NULL) {
         status = begin_with(solve, reduction, options->start);
     }
@@ -520,6 +525,7 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
                                               ap_cfn_rounding((double)result->value.cost);
         result->bound = result->optimal ? (double)result->value.cost : result->bound;
         result->repeatable = result->optimal && solve->settled;
+        result->counted = solve->shared.counted && xm_clock_ns() < solve->shared.deadline;
         result->seconds = 1e-9 * (double)(xm_clock_ns() - solve->begin);
     }
     if (status == XM_OK && options->certificate != NULL) {

@@ -9,9 +9,11 @@
  * optimality by branch and bound where that is in reach; the others, and it when it has done,
  * search neighbourhoods whose best values they find by elimination.
  *
- * Threads: no shared state between calls. The search is seeded, but what is found in a given time
- * differs from run to run. Where the optimum is proved, one of those that cost the same is chosen
- * that depends on the problem alone, if it is found soon.
+ * Threads: no shared state between calls. The search is seeded, but what several threads find in a
+ * given time differs from run to run; one thread takes the same way with the same seed, and comes
+ * to the same end where its work is limited and the time suffices for that. Where the optimum is
+ * proved, one of those that cost the same is chosen that depends on the problem alone, if it is
+ * found soon.
  */
 #pragma once
 
@@ -27,9 +29,10 @@ typedef struct ap_cfn_progress {
 
 typedef struct ap_cfn_options {
     double seconds; /**< for everything; 0 means 60 */
-    double gap;     /**< a solution within this part of the bound ends the search; 0: a proof */
-    bool any;       /**< any of the optima will do: nothing is done to return the same again */
-    int threads;    /**< 0 means one per core that the process may use */
+    double work; /**< with one thread: seconds of a usual core, counted in cells; 0: any number */
+    double gap;  /**< a solution within this part of the bound ends the search; 0: a proof */
+    bool any;    /**< any of the optima will do: nothing is done to return the same again */
+    int threads; /**< 0 means one per core that the process may use */
     uint64_t seed;
     const int *start; /**< NULL, or a choice to begin with, a solution or not */
     /** NULL, or a file for a certificate, which takes up to as much time again */
@@ -50,6 +53,7 @@ typedef struct ap_cfn_result {
     double bound;         /**< no choice that fits costs less */
     bool optimal;         /**< proved, up to rounding far below 1 */
     double certified;     /**< the bound in the certificate */
+    bool counted;         /**< one thread, and no clock has ended it: its seed gives this again */
     bool repeatable;      /**< the same whatever the seed, the threads and the time */
     double seconds;
     int variables, links, times; /**< after the presolve */

@@ -85,7 +85,10 @@ xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
         messages += (size_t)core->variable[core->link[k].a].size;
         made->to_b[k] = made->messages + messages;
         messages += (size_t)core->variable[core->link[k].b].size;
+        made->work +=
+            2.0 * core->variable[core->link[k].a].size * core->variable[core->link[k].b].size;
     }
+    made->work += 4.0 * (double)values + core->times;
     made->factor = first_factor;
     made->bound = made->best = -HUGE_VAL;
     ap_cfn_dual_prices_changed(made);
@@ -110,6 +113,7 @@ xm_status_t ap_cfn_dual_eliminate(ap_cfn_dual_t *self, double work)
         status = ap_elimination_plan(self->exact, &params);
     }
     if (status == XM_OK) {
+        self->work = self->exact->work;
         self->marginal =
             xm_arena_take(&self->pool, self->exact->at[core->variables] * sizeof(double));
         return self->marginal != NULL

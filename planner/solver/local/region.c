@@ -19,6 +19,9 @@
 #include "planner/solver/network.h"
 #include "planner/solver/local/local_private.h"
 
+/* What the set-up of a region costs, and of each of its variables, in cells looked at. */
+enum { SET_UP = 1000, SET_UP_EACH = 500 };
+
 /* A region object serves one searcher for all its regions. */
 xm_status_t ap_cfn_region_create(const ap_cfn_core_t *core, ap_cfn_region_t **region)
 {
@@ -223,6 +226,7 @@ static bool search(ap_cfn_region_t *self, const ap_cfn_state_t *state,
         /* Fixed variables keep their values; all others are overwritten. */
         memcpy(self->value, self->current, (size_t)self->elimination->count * sizeof(int));
         bound = ap_elimination_solve(self->elimination, self->priced, self->value);
+        ap_cfn_shared_spend(params->shared, self->elimination->work);
         for (int j = 0; j < self->intervals; ++j) {
             bound -= self->price[j] * self->room[j];
         }
@@ -280,6 +284,7 @@ xm_status_t ap_cfn_region_improve(ap_cfn_region_t *self, ap_cfn_state_t *state,
     if (!set_up(self, state, variables, count, params)) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tables of %d variables", count);
     }
+    ap_cfn_shared_spend(params->shared, SET_UP + (double)count * SET_UP_EACH);
     first_prices(self, params);
     /* What the region is now is what must be beaten. */
     excess = ap_region_use(self, self->current);

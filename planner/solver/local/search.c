@@ -94,7 +94,7 @@ xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_
     }
     made->shared = shared;
     made->core = core;
-    made->created = xm_clock_ns();
+    made->created = ap_cfn_shared_now(shared);
     made->random = xm_hash_spread(seed) | 1;
     made->sums = xm_arena_get(&made->pool, (size_t)core->times + 1, sizeof(double));
     made->stamp = xm_arena_get(&made->pool, (size_t)core->variables, sizeof(int));
@@ -263,7 +263,7 @@ static xm_status_t step(ap_cfn_search_t *self)
         .price_sums = self->sums, .steps = STEPS, .cells = CELLS, .shared = self->shared};
     int arm = choose_arm(self);
     double cost = self->state.cost;
-    int64_t begin = xm_clock_ns();
+    int64_t begin = ap_cfn_shared_now(self->shared);
     bool changed, better;
     xm_status_t status;
 
@@ -274,11 +274,12 @@ static xm_status_t step(ap_cfn_search_t *self)
     choose_neighbourhood(self, arm);
     status = ap_cfn_region_improve(self->region, &self->state, &params, self->list, self->count,
                                    &changed, &better);
-    self->arm[arm].seconds = 0.98 * self->arm[arm].seconds + 1e-9 * (double)(xm_clock_ns() - begin);
-    self->arm[arm].total += 1e-9 * (double)(xm_clock_ns() - begin);
+    self->arm[arm].seconds =
+        0.98 * self->arm[arm].seconds + 1e-9 * (double)(ap_cfn_shared_now(self->shared) - begin);
+    self->arm[arm].total += 1e-9 * (double)(ap_cfn_shared_now(self->shared) - begin);
     self->arm[arm].gain *= 0.98;
     if (better && self->cycle_end == 0) {
-        self->improved = xm_clock_ns();
+        self->improved = ap_cfn_shared_now(self->shared);
         /* A repair counts as much as saving a part of the cost. */
         /* A repair (less excess at a higher cost) counts as much as saving a part of the cost. */
         self->arm[arm].gain +=
@@ -294,8 +295,9 @@ static xm_status_t step(ap_cfn_search_t *self)
  * it grows with the time that the search has had, up to four seconds. */
 static int64_t span(const ap_cfn_search_t *self)
 {
-    int64_t now = xm_clock_ns(), length = CYCLE_LEAST + (now - self->created) / 10;
-    int64_t part = (self->shared->deadline - now) / 2;
+    int64_t now = ap_cfn_shared_now(self->shared),
+            length = CYCLE_LEAST + (now - self->created) / 10;
+    int64_t part = (ap_cfn_shared_end(self->shared) - now) / 2;
 
     length = length < CYCLE_MOST ? length : CYCLE_MOST;
     return length < part ? length : part;
@@ -304,7 +306,7 @@ static int64_t span(const ap_cfn_search_t *self)
 /* Begins to lead the search away from where it is. */
 static void begin_cycle(ap_cfn_search_t *self, double worth, double noise)
 {
-    self->cycle_begin = xm_clock_ns();
+    self->cycle_begin = ap_cfn_shared_now(self->shared);
     self->cycle_end = self->cycle_begin + span(self);
     self->worth = worth;
     self->noise = noise;
@@ -328,7 +330,7 @@ static xm_status_t start(ap_cfn_search_t *self, bool from_best)
     ap_cfn_state_destroy(&self->state);
     status = ap_cfn_state_create(self->core, value, 1e3 + 64.0 * fabs(self->bound), &self->state);
     self->started = status == XM_OK;
-    self->improved = xm_clock_ns();
+    self->improved = ap_cfn_shared_now(self->shared);
     self->cycle_begin = self->cycle_end = 0;
     if (!from_best) {
         begin_cycle(self, 1.0, 0.0);
@@ -349,7 +351,7 @@ static xm_status_t maybe_start(ap_cfn_search_t *self)
     double cost, bound, gap;
     xm_status_t status = XM_OK;
 
-    if (self->started && xm_clock_ns() < self->cycle_end) {
+    if (self->started && ap_cfn_shared_now(self->shared) < self->cycle_end) {
         return XM_OK;
     }
     (void)pthread_mutex_lock(&self->shared->mutex);
@@ -362,7 +364,7 @@ static xm_status_t maybe_start(ap_cfn_search_t *self)
     }
     /* Without any solution the search keeps repairing what it has; after a recent success it goes
      * on as it is. */
-    if (!(cost < HUGE_VAL) || xm_clock_ns() - self->improved <= span(self) / 2) {
+    if (!(cost < HUGE_VAL) || ap_cfn_shared_now(self->shared) - self->improved <= span(self) / 2) {
         return XM_OK;
     }
     if (below(self, 2) == 0) {
@@ -389,10 +391,11 @@ xm_status_t ap_cfn_search_run(ap_cfn_search_t *self, int64_t until)
     if (self->core->variables == 0) {
         return XM_OK;
     }
-    while (status == XM_OK && !ap_cfn_shared_is_over(self->shared) && xm_clock_ns() < until) {
+    while (status == XM_OK && !ap_cfn_shared_is_over(self->shared) &&
+           ap_cfn_shared_now(self->shared) < until) {
         (void)ap_cfn_shared_prices(self->shared, self->sums, &self->seen);
         status = maybe_start(self);
-        for (int k = 0; status == XM_OK && k < 16 && xm_clock_ns() < until &&
+        for (int k = 0; status == XM_OK && k < 16 && ap_cfn_shared_now(self->shared) < until &&
                         !ap_cfn_shared_is_over(self->shared);
              ++k) {
             status = step(self);

@@ -17,6 +17,9 @@
 
 #include "comm/base.h"
 
+/* Nanoseconds that a usual core takes to look at a cell, with what goes on around it. */
+static const double cell_time = 2.0;
+
 /* Costs are integers, but the dual's sums of messages are not. The tolerance grows with the cost as
  * rounding does; it stays far below 1, so a bound above cost - 1 proves that no cheaper integer is
  * left. */
@@ -57,10 +60,30 @@ static bool is_proved(const ap_cfn_shared_t *shared)
            shared->bound > shared->cost - 1.0 + ap_cfn_rounding(shared->cost);
 }
 
+int64_t ap_cfn_shared_now(const ap_cfn_shared_t *shared)
+{
+    return shared->counted ? atomic_load_explicit(&shared->done, memory_order_relaxed)
+                           : xm_clock_ns();
+}
+
+int64_t ap_cfn_shared_end(const ap_cfn_shared_t *shared)
+{
+    return shared->counted ? shared->most : shared->deadline;
+}
+
+void ap_cfn_shared_spend(ap_cfn_shared_t *shared, double cells)
+{
+    if (shared->counted) {
+        (void)atomic_fetch_add_explicit(&shared->done, (int64_t)(cells * cell_time),
+                                        memory_order_relaxed);
+    }
+}
+
 /* The first thread that sees the deadline pass sets the flag for all others. */
 bool ap_cfn_shared_is_over(ap_cfn_shared_t *shared)
 {
-    if (!atomic_load(&shared->stop) && xm_clock_ns() >= shared->deadline) {
+    if (!atomic_load(&shared->stop) && (xm_clock_ns() >= shared->deadline ||
+                                        ap_cfn_shared_now(shared) >= ap_cfn_shared_end(shared))) {
         atomic_store(&shared->stop, true);
     }
     return atomic_load(&shared->stop);

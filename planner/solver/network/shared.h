@@ -26,7 +26,21 @@ typedef struct ap_cfn_shared {
     int64_t deadline; /* monotonic nanoseconds */
     double gap;       /* a solution within this part of the bound is enough */
     atomic_bool stop;
+    /* One thread that counts its work takes the same way in every run, however fast it goes. */
+    bool counted;
+    int64_t most;              /* work that ends it; then no clock has ended it */
+    atomic_int_least64_t done; /* in nanoseconds of a usual core */
 } ap_cfn_shared_t;
+
+/* Time for decisions of a search, in nanoseconds since whenever: of the clock, or of the work
+ * where that is counted. */
+int64_t ap_cfn_shared_now(const ap_cfn_shared_t *shared);
+
+/* When ap_cfn_shared_now() ends. */
+int64_t ap_cfn_shared_end(const ap_cfn_shared_t *shared);
+
+/* Counts work: cells of tables that were looked at, or what takes as long. */
+void ap_cfn_shared_spend(ap_cfn_shared_t *shared, double cells);
 
 xm_status_t ap_cfn_shared_create(const ap_cfn_core_t *core, int64_t deadline,
                                  ap_cfn_shared_t *shared);

@@ -23,6 +23,7 @@ enum {
     ROUNDS_LOOK = 5,
     ROUNDS_LAST = 4,
     DOUBLINGS = 60,
+    MANY = 10, /* one value in so many goes: the node begins anew without them */
     SUMS_WORK = 200000
 };
 /* A node goes on while so many rounds have closed this part of the gap. */
@@ -163,32 +164,64 @@ static int overfull_time(const ap_cfn_dual_t *dual)
     return -1;
 }
 
-/* Steps of prices, after which prices and messages are those of the best bound. Messages follow the
- * prices, so going back to the best prices alone would not bring that bound back. */
-static xm_status_t move_prices(ap_cfn_node_t *node, double enough)
+/* A state of a dual that a record may be made of. Messages follow the prices, so going back to
+ * prices alone would not bring a bound back. */
+typedef struct state {
+    double *messages, *price;
+    size_t messages_bytes, price_bytes;
+} state_t;
+
+static void save_state(state_t *state, const ap_cfn_dual_t *dual)
+{
+    memcpy(state->messages, dual->messages, state->messages_bytes);
+    memcpy(state->price, dual->price, state->price_bytes);
+}
+
+/* Steps of prices. What a reader gains from a record that does not end a branch is the values that
+ * go with it, and no single state makes as many of them go as all together: so the steps end where
+ * many would go, and what is left begins anew, smaller. At the end the dual has the state of the
+ * best bound, or of the most values where that bound is not enough. `keep` is scratch, one per
+ * value. */
+static xm_status_t move_prices(ap_cfn_node_t *node, double enough, bool values_matter, bool *keep)
 {
     ap_cfn_dual_t *dual = node->dual;
     const ap_cfn_core_t *core = dual->core;
-    int rounds = node->depth == 0 ? ROUNDS_ROOT : ROUNDS_NODE;
-    double last = -HUGE_VAL, *best;
-    size_t bytes = 0;
+    size_t values = ap_cfn_core_values(core);
+    int rounds = node->depth == 0 ? ROUNDS_ROOT : ROUNDS_NODE, most = 0;
+    double last = -HUGE_VAL;
+    state_t best = {.price_bytes = (size_t)core->times * sizeof(double)}, dropping;
+    xm_arena_t pool = {0};
 
     for (int k = 0; k < core->links; ++k) {
-        bytes += (size_t)core->variable[core->link[k].a].size * sizeof(double);
-        bytes += (size_t)core->variable[core->link[k].b].size * sizeof(double);
+        best.messages_bytes += (size_t)core->variable[core->link[k].a].size * sizeof(double);
+        best.messages_bytes += (size_t)core->variable[core->link[k].b].size * sizeof(double);
     }
-    best = malloc(bytes + 1);
-    if (best == NULL) {
+    dropping = best;
+    best.messages = xm_arena_take(&pool, best.messages_bytes + 1);
+    best.price = xm_arena_take(&pool, best.price_bytes + 1);
+    dropping.messages = xm_arena_take(&pool, best.messages_bytes + 1);
+    dropping.price = xm_arena_take(&pool, best.price_bytes + 1);
+    if (pool.failed) {
+        xm_arena_clear(&pool);
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a proof");
     }
     dual->best = -HUGE_VAL;
     dual->factor = 0.5;
     for (int k = 0; k < rounds && dual->best < enough; ++k) {
         double before = dual->best;
+        int dropped;
 
-        (void)ap_cfn_dual_sweep(dual);
+        memset(keep, true, values);
+        dropped = ap_cfn_dual_fix(dual, enough, keep);
         if (dual->best > before) {
-            memcpy(best, dual->messages, bytes);
+            save_state(&best, dual);
+        }
+        if (dropped > most) {
+            most = dropped;
+            save_state(&dropping, dual);
+        }
+        if (values_matter && (size_t)most * MANY > values) {
+            break;
         }
         if (k % ROUNDS_LOOK == 0 && node->depth > 0) {
             if (dual->best - last < worthwhile * (enough - dual->best)) {
@@ -198,19 +231,22 @@ static xm_status_t move_prices(ap_cfn_node_t *node, double enough)
         }
         ap_cfn_dual_move_prices(dual, enough);
     }
-    memcpy(dual->price, dual->best_price, (size_t)core->times * sizeof(double));
-    memcpy(dual->messages, best, bytes);
-    free(best);
+    if (values_matter && most > 0 && dual->best < enough) {
+        best = dropping;
+    }
+    memcpy(dual->price, best.price, best.price_bytes);
+    memcpy(dual->messages, best.messages, best.messages_bytes);
+    xm_arena_clear(&pool);
     return XM_OK;
 }
 
 /* Raises the bound of a node, at prices that can be written down. Where nothing fits, a price that
  * is large enough says so. */
-static xm_status_t raise_bound(ap_cfn_node_t *node, double enough)
+static xm_status_t raise_bound(ap_cfn_node_t *node, double enough, bool values_matter, bool *keep)
 {
     ap_cfn_dual_t *dual = node->dual;
     int full = overfull_time(dual);
-    xm_status_t status = full < 0 ? move_prices(node, enough) : XM_OK;
+    xm_status_t status = full < 0 ? move_prices(node, enough, values_matter, keep) : XM_OK;
 
     for (int k = 0; k < (full < 0 ? ROUNDS_LAST : DOUBLINGS) && status == XM_OK; ++k) {
         if (full >= 0) {
@@ -262,7 +298,7 @@ static void write_dual(proof_t *p, const ap_cfn_node_t *node, const double *capa
     (void)fprintf(p->file, "]");
 }
 
-/* Notes one value that goes. */
+/* Notes one value that goes; the first one begins the list. */
 static void write_drop(proof_t *p, ap_cfn_node_t *node, int v, int x, size_t *dropped)
 {
     size_t k = node->dual->at[v] + (size_t)x;
@@ -291,9 +327,8 @@ static bool is_alone(const ap_cfn_node_t *node, const ap_cfn_link_t *link, int v
 }
 
 /* Drops values that have no partner over some link, in a record without prices: messages of them
- * would be infinite. Returns how many; where nothing is left for a variable, there is no solution
- * here. */
-static size_t drop_alone(proof_t *p, ap_cfn_node_t *node, bool *possible)
+ * would be infinite. Returns how many. */
+static size_t drop_alone(proof_t *p, ap_cfn_node_t *node)
 {
     const ap_cfn_core_t *core = node->dual->core;
     size_t dropped = 0, before = 1;
@@ -315,12 +350,20 @@ static size_t drop_alone(proof_t *p, ap_cfn_node_t *node, bool *possible)
         }
     }
     (void)fprintf(p->file, "]}");
-    *possible = true;
-    for (int v = 0; v < core->variables; ++v) {
-        *possible = *possible && memchr(node->keep + node->dual->at[v], true,
-                                        (size_t)core->variable[v].size) != NULL;
-    }
     return dropped;
+}
+
+/* Whether every variable has a value left; where one has none, a reader knows that nothing cheaper
+ * is here. */
+static bool is_possible(const ap_cfn_node_t *node)
+{
+    const ap_cfn_core_t *core = node->dual->core;
+    bool possible = true;
+
+    for (int v = 0; v < core->variables && possible; ++v) {
+        possible = memchr(node->keep + node->dual->at[v], true, (size_t)core->variable[v].size);
+    }
+    return possible;
 }
 
 /* Drops the values whose bound reaches the goal, and ends the record with them. */
@@ -402,7 +445,8 @@ static xm_status_t make_record(proof_t *p, ap_cfn_node_t *node, double enough, d
     size_t bytes = (size_t)core->times * sizeof(double);
     double *cost = malloc((2 * ap_cfn_core_values(core) + 1) * sizeof(*cost));
     double *capacity = malloc(bytes + 1);
-    xm_status_t status = cost == NULL || capacity == NULL
+    bool *keep = malloc(ap_cfn_core_values(core) + 1);
+    xm_status_t status = cost == NULL || capacity == NULL || keep == NULL
                              ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a proof")
                              : XM_OK;
 
@@ -412,7 +456,7 @@ static xm_status_t make_record(proof_t *p, ap_cfn_node_t *node, double enough, d
                                          SUMS_WORK, ap_cfn_core_capacity(core));
     }
     if (status == XM_OK) {
-        status = raise_bound(node, enough);
+        status = raise_bound(node, enough, p->most > 1, keep);
     }
     if (status == XM_OK) {
         write_dual(p, node, capacity);
@@ -426,6 +470,7 @@ static xm_status_t make_record(proof_t *p, ap_cfn_node_t *node, double enough, d
     }
     free(cost);
     free(capacity);
+    free(keep);
     return status;
 }
 
@@ -434,12 +479,11 @@ static xm_status_t prove(proof_t *p, ap_cfn_node_t *node)
     const ap_cfn_core_t *core = node->dual->core;
     double enough = p->goal - 1.0 + margin(p, core), bound = 0.0;
     size_t dropped;
-    bool possible;
     xm_status_t status;
 
     ++p->nodes;
-    dropped = drop_alone(p, node, &possible);
-    if (!possible) {
+    dropped = drop_alone(p, node);
+    if (!is_possible(node)) {
         return XM_OK;
     }
     if (dropped > 0) {
@@ -447,14 +491,14 @@ static xm_status_t prove(proof_t *p, ap_cfn_node_t *node)
     }
     status = make_record(p, node, enough, &bound, &dropped);
     p->first = p->first > -HUGE_VAL ? p->first : bound - margin(p, core);
-    if (status != XM_OK || bound >= enough) {
+    if (status != XM_OK || bound >= enough || !is_possible(node)) {
         return status;
     }
     if (core->variables == 0 || p->nodes >= p->most || ap_cfn_shared_is_over(p->tree.shared)) {
         p->closed = false;
         return XM_OK;
     }
-    return 10 * dropped > ap_cfn_core_values(core) ? descend(p, node) : branch(p, node);
+    return MANY * dropped > ap_cfn_core_values(core) ? descend(p, node) : branch(p, node);
 }
 
 xm_status_t ap_cfn_prove(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, double goal, int scale,

@@ -166,6 +166,7 @@ class Core:
         self.links = {(number[a], number[b]): network.table[a][b][np.ix_(kept[a], kept[b])]
                       for a in alive for b in network.table[a] if a < b}
         self.time = {t: k for k, t in enumerate(network.times)}
+        self.live = [set(usage.any(0).nonzero()[0]) for usage in self.usage]
         self.base, self.always, self.limit = network.base, network.always, limit
 
     def bound(self, record, keep):
@@ -177,8 +178,10 @@ class Core:
                    for a, b, x, y in record["messages"]}
         total, cost = self.base, []
         for v, values in enumerate(keep):
-            used = self.usage[v][values].astype(object)
-            paid = sum((used[:, k] * price for k, price in prices), np.zeros(len(values), object))
+            paid = np.zeros(len(values), object)
+            for k, price in prices:
+                if k in self.live[v]:
+                    paid = paid + self.usage[v][values, k].astype(object) * price
             paid = [min(int(c) + ((p << self.scale) >> PRICE_BITS), BIG)
                     for c, p in zip(self.cost[v][values], paid)]
             cost.append(np.array(paid, np.int64))
@@ -238,9 +241,9 @@ class Core:
         total, above = None, None
         if "prices" in record:
             total, above = self.bound(record, keep)
-            if total >= enough:
+            if "drops" not in record:
+                require(total >= enough, "a record's bound is below the bound")
                 return False
-        require(record.get("drops") is not None, "a record's bound is below the bound")
         first = [list(values) for values in keep]
         for v, x in record["drops"]:
             if total is None:

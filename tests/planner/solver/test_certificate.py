@@ -112,21 +112,22 @@ def test_random(count, scratch):
         solved += 1
 
 
-def test_contest(name, seconds, part, scratch):
-    """The certified bound is at least this part of the optimum that CBC proved."""
+def test_contest(name, seconds, scratch):
+    """The certified bound is the optimum that CBC proved."""
     path = FIXTURES / f"{name}.json.gz"
     problem, certificate = load(path), certificate_of(path, seconds, scratch)
     cost, bound = check(problem, certificate)
-    if cost != OPTIMUM[name] or not part * cost <= bound <= cost:
+    if (cost, bound) != (OPTIMUM[name], OPTIMUM[name]):
         sys.exit(f"FAIL: {name}: cost {cost}, bound {bound}")
-    test_refusals(problem, certificate)
+    if name != "A":  # a walk through its proof takes a minute
+        test_refusals(problem, certificate)
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as directory:
         if sys.argv[1] == "small":
             test_random(20 if "TEST_SHARE" in os.environ or "TEST_FEW" in os.environ else 40, directory)
-            test_contest("G", 60, 1.0, directory)
+            test_contest("G", 60, directory)
         else:
-            test_contest("A", 20, 0.995, directory)
-            test_contest("C", 20, 0.999, directory)
+            test_contest("A", 60, directory)
+            test_contest("C", 60, directory)
