@@ -41,7 +41,8 @@ def blocks(text):
 
 def pages():
     names = sorted(glob.glob("docs/*.md", root_dir=SOURCE))
-    return [name for name in names if "/tutorial-" not in name] + ["README.md", "CONTRIBUTING.md", "examples/README.md"]
+    tutorials = [name for name in names if "/tutorial-" in name] + ["docs/weights.md"]
+    return [name for name in names if name not in tutorials] + ["README.md", "CONTRIBUTING.md", "examples/README.md"]
 
 
 class Commands(unittest.TestCase):
