@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 round=0
 while [ $round -lt "$rounds" ]; do
     "$build/planner/cli/autopar" probe -n "$processes" --max-bytes 64K --budget 5 -J "$work/probe.$round" >/dev/null
-    "$build/bench/baseline/memory_copy" --own -k "$processes" -b 256M -i 5 >"$work/copy.$round"
+    "$build/bench/baseline/memory_copy" -o -k "$processes" -b 256M -i 5 >"$work/copy.$round"
     round=$((round + 1))
 done
 python3 - "$work" "$rounds" "$processes" <<'END'

@@ -225,7 +225,7 @@ int main(int argc, char **argv)
          "Size of the buffers (default 1GiB)."},
         {"copies", 'k', XM_CLI_INT, &options.copies, "K", 1, MOST_COPIES,
          "Processes that copy at the same time (default 1)."},
-        {"own", 0, XM_CLI_FLAG, &options.own, NULL, 0, 0,
+        {"own", 'o', XM_CLI_FLAG, &options.own, NULL, 0, 0,
          "Each copies a buffer of its own, as STREAM does, not one for all."},
         {"runs", 'i', XM_CLI_INT, &options.runs, "I", 1, MOST_RUNS, "Timed runs (default 5)."},
     };

@@ -11,6 +11,12 @@ json "$out" "d['config']['network']['nic_bandwidth_Bps'] == [1.25e9, 3.125e9]"
 json "$out" "d['config']['network']['racks'] == 2 and d['config']['network']['uplink_bandwidth_Bps'] == 1e9"
 json "$out" "abs(d['results'][0]['bound_s'] / 2.147483648 - 1) < 1e-6"
 
+# A sweep alone: half of the ranks to the other half, and the mean of the rows below them.
+timeout 60 "$RESHARD_BENCH" -n 4 -b 64K -e 1M -f 4 --transport sim >"$out" || fail "a sweep alone"
+awk '/^ / && $3 == "2:S0" && $4 == "2:S0" && $2 == 65536 * 4 ^ rows { ++rows; sum += $10 }
+     /^# Avg bus bandwidth/ { mean = $6 } END { exit !(rows == 3 && mean / (sum / rows) > 0.999 && mean / (sum / rows) < 1.001) }' "$out" ||
+    fail "a sweep alone: $(cat "$out")"
+
 # auto says which scheduler it took.
 timeout 60 "$RESHARD_BENCH" --case nm3 --dry-run --scheduler auto >"$out" || fail "--scheduler auto"
 grep -qE ' auto:(dfs|greedy|openshop) ' "$out" || fail "auto does not say what it took"

@@ -48,6 +48,16 @@ bad "bad setting" "XM_TIMEOUT: 'soon'" env XM_TIMEOUT=soon "$AUTOPAR" plan
 XM_TIMOUT=3 "$AUTOPAR" import --list-models 2>"$work/warned" | grep -q gpt-1.3b || fail "an unknown setting stops autopar"
 grep -q "warning: unknown setting XM_TIMOUT; did you mean XM_TIMEOUT?" "$work/warned" || fail "no warning of XM_TIMOUT"
 
+# -J FILE writes what --json prints, in every command.
+same() {
+    "$@" --json >"$work/printed" && "$@" -J "$work/written" >/dev/null && cmp "$work/printed" "$work/written" ||
+        fail "$*: --json and -J differ"
+}
+same "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" --stages 2 --micro-batches 8
+same "$AUTOPAR" import gpt-125m
+same "$AUTOPAR" import --list-models
+same "$AUTOPAR" plan --like piper "$SOURCE_DIR/tests/fixtures/piper/bert32a100.json" --devices 8
+
 good plan "predicted step" "$AUTOPAR" plan --model gpt-1.3b --cluster "$cluster" --stages 2 \
     -o "$plan" --plot "$work/plan.svg"
 grep -q '"format": "crossmesh-plan"' "$plan" || fail "plan.json is no plan"
