@@ -49,9 +49,6 @@ static const setting_t settings[] = {
      * from the kernel already; that event aborts the process (tcp_iface.c, CONN_STATE_CLOSED). So
      * events are taken one at a time. */
     {"UCX_TCP_MAX_POLL", "MAX_POLL", "1", TCP},
-    /* A connection that is reset while both ends make it is tried again by UCX 1.13, whose other
-     * end aborts over the second request (tcp_cm.c, "stale_fd == -1"). */
-    {"UCX_TCP_MAX_CONN_RETRIES", "MAX_CONN_RETRIES", "1", TCP},
 };
 
 /*

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # failover.sh TRANSPORT [ROUNDS]: hosts with two RDMA devices each, one of which is lost in the middle of a job: its cable is
 # cut, or its port goes down, on either host. The other one carries on, every byte is right, and each lost NIC is said.
+# With UCX only the cable is cut: the driver of these devices breaks queue pairs that send while a port is down, and UCX
+# 1.13 ends the process over that (docs/transport.md, "Limits").
 set -eu
 . "$(dirname "$0")/common.sh"
 transport=$1
@@ -36,6 +38,7 @@ wire second
 for _ in $(seq "$rounds"); do
     survive "cable cut" "rxe[01]" wire noise loss 100%
     wire quiet
+    [ "$transport" != ucx ] || continue
     survive "port of the second host down" "rxe[23]" ip link set veth3 down
     wire blink veth3
     survive "port of the first host down" "rxe[01]" ip link set veth0 down
