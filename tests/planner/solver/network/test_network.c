@@ -325,6 +325,43 @@ START_TEST(the_time_is_kept)
 }
 END_TEST
 
+static void look_on(void *context, const ap_cfn_progress_t *progress)
+{
+    (void)context;
+    ck_assert(progress->cost >= progress->bound);
+}
+
+/* One thread whose work is limited finds the same with the same seed, however fast it goes: the
+ * second run is watched by another thread. */
+START_TEST(equal_seeds_of_one_thread_find_the_same)
+{
+    enum { SIDE = 20 };
+    ap_cfn_options_t options = AP_CFN_OPTIONS_INIT;
+    int *choice[2];
+    ap_cfn_result_t result[2];
+    ap_cfn_t *cfn;
+
+    state = 99;
+    cfn = grid_problem(SIDE, 12, 1000);
+    cfn->limit = 170; /* which binds a little: a solution is soon found, and no proof */
+    options.threads = 1;
+    options.seconds = 1000.0;
+    options.work = 0.4;
+    options.seed = 7;
+    for (int k = 0; k < 2; ++k) {
+        options.progress = k > 0 ? look_on : NULL;
+        choice[k] = array(SIDE * SIDE, sizeof(int));
+        ck_assert_xm_ok(ap_cfn_solve(cfn, &options, choice[k], &result[k]));
+        ck_assert(result[k].counted && !result[k].optimal);
+    }
+    ck_assert_mem_eq(choice[0], choice[1], (size_t)(SIDE * SIDE) * sizeof(int));
+    ck_assert(result[0].bound == result[1].bound);
+    ap_cfn_destroy(cfn);
+    free(choice[0]);
+    free(choice[1]);
+}
+END_TEST
+
 static void refuse(const char *text, const char *sentence)
 {
     ap_cfn_t *cfn;
@@ -388,16 +425,20 @@ int main(void)
 {
     Suite *suite = suite_create("cfn");
     TCase *search = tcase_create("brute force"), *reader = tcase_create("reader");
+    TCase *work = tcase_create("work");
 
     tcase_set_timeout(search, 300);
+    tcase_set_timeout(work, 300);
     tcase_add_test(search, equals_brute_force_without_limit);
     tcase_add_test(search, equals_brute_force_with_limit);
     tcase_add_test(search, a_proved_choice_is_the_same_in_every_run);
     tcase_add_test(search, an_edge_has_more_values_than_a_node);
     tcase_add_test(search, the_time_is_kept);
+    tcase_add_test(work, equal_seeds_of_one_thread_find_the_same);
     tcase_add_test(reader, reads_the_format);
     tcase_add_test(reader, refuses_bad_text);
     suite_add_tcase(suite, search);
+    suite_add_tcase(suite, work);
     suite_add_tcase(suite, reader);
     return xm_test_run(suite);
 }
