@@ -221,7 +221,7 @@ static bool serve(xm_place_t *place, xm_member_t *member)
             return false;
         }
         if (member->world != NULL) {
-            xm_rounds_hear(place, member, &note);
+            xm_rounds_hear(member, &note);
         } else if (note.kind == XM_NOTE_JOIN) {
             status = join(place, member, &note);
             if (status < 0) {
@@ -290,6 +290,14 @@ static xm_status_t listen_at(xm_place_t *place, xm_job_env_t *env)
     (void)snprintf(place->address, sizeof(place->address), "%s:%d", env->master_addr,
                    env->master_port);
     return XM_OK;
+}
+
+void xm_round_free(xm_round_t *round)
+{
+    free(round->members);
+    free(round->given);
+    free(round->blocks);
+    free(round);
 }
 
 static void free_place(xm_place_t *place)

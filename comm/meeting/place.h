@@ -83,7 +83,7 @@ const char *xm_world_name_missing(const xm_world_t *world, bool idle, char *text
 /** A member has joined its world; the world may be complete now. */
 void xm_rounds_welcome(xm_place_t *place, xm_world_t *world);
 /** What a member has said: ready, cancel, block, done. */
-void xm_rounds_hear(xm_place_t *place, xm_member_t *member, const xm_note_t *note);
+void xm_rounds_hear(xm_member_t *member, const xm_note_t *note);
 /** A member of a world is gone. */
 void xm_rounds_lose(xm_place_t *place, xm_member_t *member);
 /** Calls the rounds that can be called and settles what has ended or lasted too long. */

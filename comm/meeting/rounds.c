@@ -91,14 +91,6 @@ static xm_world_t *next_world(const xm_place_t *place, const xm_world_t *world)
     return at == NULL ? NULL : xm_list_entry(at, xm_world_t, in_place);
 }
 
-void xm_round_free(xm_round_t *round)
-{
-    free(round->members);
-    free(round->given);
-    free(round->blocks);
-    free(round);
-}
-
 /* Ends what the world's members are ready for, and tells them how. */
 static void settle(xm_world_t *world, xm_status_t status, int targets, const char *sentence)
 {
@@ -151,15 +143,6 @@ void xm_rounds_welcome(xm_place_t *place, xm_world_t *world)
 
 /* Rounds --------------------------------------------------------------------------------------- */
 
-static void tell_broken(xm_round_t *round, xm_status_t status, const char *sentence)
-{
-    for (int rank = 0; rank < round->size; ++rank) {
-        if (round->members[rank] != NULL && round->members[rank]->is_moving) {
-            xm_note_send_status(&round->members[rank]->link, XM_NOTE_BROKEN, status, sentence);
-        }
-    }
-}
-
 /* The first failure counts, but a rank's own reason more than that another one is gone. */
 static void fail(xm_round_t *round, xm_status_t status, const char *sentence)
 {
@@ -168,7 +151,11 @@ static void fail(xm_round_t *round, xm_status_t status, const char *sentence)
 
     if (is_first) {
         round->failed_since = xm_clock_ns();
-        tell_broken(round, status, sentence);
+        for (int rank = 0; rank < round->size; ++rank) {
+            if (round->members[rank] != NULL && round->members[rank]->is_moving) {
+                xm_note_send_status(&round->members[rank]->link, XM_NOTE_BROKEN, status, sentence);
+            }
+        }
     }
     if (is_first || (!follows && (round->failure.status == XM_ERR_PEER_DIED ||
                                   round->failure.status == XM_ERR_CANCELED))) {
@@ -292,19 +279,9 @@ static void take_block(xm_round_t *round, xm_member_t *member, const xm_note_t *
     round->blocks = NULL;
 }
 
-/* After a failure that is not a death: who caused it hears of it, and so do all others, except that
- * targets whose source has changed its mind wait for the next version. */
-static void end_failed(xm_round_t *round, xm_world_t *world)
-{
-    bool waits = world->role == XM_ROLE_TARGET && round->failure.status == XM_ERR_CANCELED;
-
-    if (!round->lost && !waits) {
-        settle(world, round->failure.status, 0, round->failure.sentence);
-    }
-}
-
 /* The round is over for a world. What a round that failed has left at its receivers is no version.
- */
+ * All hear of a failure that is not a death, except that receivers whose source has changed its
+ * mind wait for the next version. */
 static void end_for(xm_round_t *round, xm_world_t *world)
 {
     bool receives = world->role == XM_ROLE_TARGET &&
@@ -323,7 +300,9 @@ static void end_for(xm_round_t *round, xm_world_t *world)
         }
     }
     if (round->failure.status < 0) {
-        end_failed(round, world);
+        if (!round->lost && !(receives && round->failure.status == XM_ERR_CANCELED)) {
+            settle(world, round->failure.status, 0, round->failure.sentence);
+        }
     } else if (receives || world->role == XM_ROLE_PEER) {
         settle(world, XM_OK, 1, "");
     }
@@ -395,20 +374,20 @@ static void cancel(xm_world_t *world, const xm_member_t *member)
 static void take_report(xm_round_t *round, xm_member_t *member, const xm_note_t *note)
 {
     char sentence[XM_BOOTSTRAP_SENTENCE_SIZE];
+    xm_status_t status = xm_note_status(note, 0);
 
+    (void)snprintf(sentence, sizeof(sentence), "%.*s", (int)note->length,
+                   (const char *)note->bytes);
     member->is_moving = false;
-    if (xm_note_status(note, 0) < 0) {
-        (void)snprintf(sentence, sizeof(sentence), "%.*s", (int)note->length,
-                       (const char *)note->bytes);
-        fail(round, xm_note_status(note, 0), sentence);
+    if (status < 0) {
+        fail(round, status, sentence);
     }
 }
 
-void xm_rounds_hear(xm_place_t *place, xm_member_t *member, const xm_note_t *note)
+void xm_rounds_hear(xm_member_t *member, const xm_note_t *note)
 {
     xm_world_t *world = member->world;
 
-    (void)place;
     switch (note->kind) {
     case XM_NOTE_READY:
         member->ready = true;
@@ -523,13 +502,13 @@ static void look_around(const xm_place_t *place, const xm_world_t *source, scene
 static bool offers_one_version(xm_world_t *source)
 {
     for (int rank = 1; rank < source->size; ++rank) {
-        if (source->members[rank]->version != source->members[0]->version) {
+        long long own = source->members[rank]->version, first = source->members[0]->version;
+
+        if (own != first) {
             settle_error(source,
                          xm_error_set(XM_ERR_MISMATCH,
-                                      "rank %d of world '%s' offers version %lld, rank 0 version "
-                                      "%lld",
-                                      rank, source->name, (long long)source->members[rank]->version,
-                                      (long long)source->members[0]->version));
+                                      "rank %d of world '%s' offers version %lld, rank 0 %lld",
+                                      rank, source->name, own, first));
             return false;
         }
     }

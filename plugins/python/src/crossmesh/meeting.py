@@ -9,7 +9,6 @@ import secrets
 import socket
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from . import _abi, _native
@@ -52,20 +51,6 @@ class Place:
         self._finalizer()
 
 
-@dataclass
-class Event:
-    """What the place says: a round is called, or one is settled (`error` says how)."""
-
-    group: int
-    version: int
-    rank: int
-    size: int
-    senders: int
-    targets: int
-    error: CrossmeshError | None
-    settled: bool
-
-
 class Meeting:
     """This process's membership (crossmesh/meeting.h). `rank` is that in its world."""
 
@@ -104,15 +89,15 @@ class Meeting:
     def cancel(self) -> None:
         lib.xm_meeting_say(self._handle, _abi.XM_MEETING_CANCEL, 0, None)
 
-    def next(self, timeout: float) -> Event | None:
-        """The next event, or None when none has come. Raises what ends the meeting for this process."""
+    def next(self, timeout: float) -> Any:
+        """The next event (xm_meeting_event_t), whose `error` is what a round was settled with, or None when none has
+        come. Raises what ends the meeting for this process."""
         event = _native.MeetingEvent(struct_size=ctypes.sizeof(_native.MeetingEvent))
         if lib.xm_meeting_next(self._handle, timeout, event) == IN_PROGRESS:
             return None
         self.oob = event.oob.contents if event.oob else None
-        error = from_status(event.status, _native.last_error()) if event.status < 0 else None
-        return Event(event.group, event.version, event.rank, event.size, event.senders, event.targets, error,
-                     event.kind == _abi.XM_MEETING_SETTLED)  # fmt: skip
+        event.error = from_status(event.status, _native.last_error()) if event.status < 0 else None
+        return event
 
     def done(self, error: BaseException | None = None) -> None:
         """This rank's part of the round has ended."""

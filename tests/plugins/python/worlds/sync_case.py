@@ -165,7 +165,8 @@ def train(address, size, mode):
         steps(model, 1)
     write(state, 0)
     peak = Peak()
-    with WeightSync(crossmesh.rendezvous(address, "trainer", secret=SECRET), src=state, strict=True) as sync:
+    meeting = crossmesh.rendezvous(address, "trainer", secret=SECRET, skew=60)
+    with WeightSync(meeting, src=state, strict=True) as sync:
         sync.start()
         sync.wait()
         say("delivered", 0)

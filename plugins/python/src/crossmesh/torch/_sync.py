@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
+from .. import _abi
 from ..errors import CrossmeshError, DeadlineError, InputError
 from ..job import Job
-from ..meeting import Event, Meeting
+from ..meeting import Meeting
 from ._describe import describe_tensor
 from ._transfer import _local
 
@@ -154,23 +155,23 @@ class WeightSync:
         try:
             while not self._closing:
                 event = self._meeting.next(SLICE)
-                if event is not None and event.settled:
-                    self._settle(event)
-                elif event is not None:
+                if event is not None and event.kind == _abi.XM_MEETING_ROUND:
                     self._take_part(event)
+                elif event is not None:
+                    self._settle(event)
         except BaseException as error:
             with self._turn:
                 self._ended = error
                 self._turn.notify_all()
 
-    def _settle(self, event: Event) -> None:
+    def _settle(self, event: Any) -> None:
         with self._turn:
             self._pending, self._error, self.servers = False, event.error, event.targets
             if event.error is None:
                 self.version = event.version
             self._turn.notify_all()
 
-    def _take_part(self, event: Event) -> None:
+    def _take_part(self, event: Any) -> None:
         failure: Exception | None = None
         began = time.thread_time()
         try:
@@ -187,7 +188,7 @@ class WeightSync:
             self.cpu_seconds += time.thread_time() - began
         self._meeting.done(failure)
 
-    def _prepare(self, event: Event) -> None:
+    def _prepare(self, event: Any) -> None:
         """The job of the round, and in it the plan. The ranks of its sources come first."""
         from ..adapters._weights import WeightTransfer
 
