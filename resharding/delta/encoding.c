@@ -124,13 +124,13 @@ static uint8_t choose(const header_t *header, int64_t count, size_t spare)
     if (header->changed == 0) {
         return NOTHING;
     }
-    for (uint8_t k = XM_POSITIONS_BITS; k <= XM_POSITIONS_RUNS; ++k) {
+    for (int k = XM_POSITIONS_BITS; k <= XM_POSITIONS_RUNS; ++k) {
         size_t bytes =
             xm_positions_bytes((xm_positions_kind_t)k, count, header->changed, header->runs);
 
         if (bytes < least) {
             least = bytes;
-            kind = k;
+            kind = (uint8_t)k;
         }
     }
     return kind;
