@@ -18,7 +18,7 @@ import contract_vllm
 import ranks
 import torch_case
 from crossmesh import errors
-from crossmesh.adapters._tracing import trace
+from crossmesh.adapters._tracing import Piece, trace
 
 INSTALLED = importlib.util.find_spec("vllm")  # before the tests put something in its place
 WORKERS = 4
@@ -269,6 +269,11 @@ class Tracing(unittest.TestCase):
         traced = param.clone()
         param.fill_(7)
         load([("w", whole)])
+        self.assertTrue(torch.equal(param, traced))
+        # The loader once more, out of what was received beside.
+        held = {"w": [Piece(box, whole[slice(*box[0]), slice(*box[1])]) for box in boxes]}
+        param.fill_(7)
+        trace(load, {"w": ((6, 4), torch.float32)}, held)
         self.assertTrue(torch.equal(param, traced))
 
     def test_what_is_no_copy(self):

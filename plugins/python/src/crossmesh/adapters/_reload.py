@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..torch._describe import Described
-from ._tracing import Piece, play, trace
+from ._tracing import Piece, trace
 from ._weights import shapes_of
 
 # What leaves parameters as they are.
@@ -74,7 +74,7 @@ class Reloader:
             layerwise.finalize_layerwise_reload(self._model, self._config)
 
         layerwise.initialize_layerwise_reload(self._model)
-        play(load, self._weights, self._held)
+        trace(load, self._weights, self._held)
 
 
 @contextlib.contextmanager

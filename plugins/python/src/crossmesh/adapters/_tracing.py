@@ -29,30 +29,16 @@ class Piece(NamedTuple):
 
 
 def trace(
-    load_weights: LoadWeights, weights: Mapping[str, tuple[Sequence[int], torch.dtype]]
+    load_weights: LoadWeights,
+    weights: Mapping[str, tuple[Sequence[int], torch.dtype]],
+    held: Mapping[str, Sequence[Piece]] | None = None,
 ) -> dict[str, list[Piece]]:
     """Calls `load_weights` with weights of these shapes and dtypes, and says which boxes of them it stores where.
 
-    Nothing is written to what is stored in. A loader that does more than slice and copy is refused, by the
-    weight's name.
+    Nothing is written to what is stored in, unless a loader that was traced is called once more with the pieces, `held`,
+    of which its copies are made then. A loader that does more than slice and copy is refused, by the weight's name.
     """
-    recorder = _Recorder()
-    _call(load_weights, weights, recorder)
-    return recorder.pieces
-
-
-def play(
-    load_weights: LoadWeights,
-    weights: Mapping[str, tuple[Sequence[int], torch.dtype]],
-    held: Mapping[str, Sequence[Piece]],
-) -> None:
-    """Calls a loader that was traced once more, and makes its copies out of these pieces."""
-    _call(load_weights, weights, _Player(held))
-
-
-def _call(
-    load_weights: LoadWeights, weights: Mapping[str, tuple[Sequence[int], torch.dtype]], recorder: _Recorder
-) -> None:
+    recorder = _Recorder(held)
     with torch.no_grad():
         try:
             with recorder:
@@ -64,12 +50,14 @@ def _call(
                 f"{recorder.current}: the model's load_weights() failed on a weight without values "
                 f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason'})"
             ) from error
+    return recorder.pieces
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[misc]
-    def __init__(self) -> None:
+    def __init__(self, held: Mapping[str, Sequence[Piece]] | None) -> None:
         super().__init__()
         self.pieces: dict[str, list[Piece]] = {}
+        self._held = {(name, piece.box): piece.tensor for name, pieces in (held or {}).items() for piece in pieces}
         self.current = "(no weight yet)"
         self._wholes: dict[int, tuple[str, torch.Tensor]] = {}  # by storage
         self._computed: dict[int, tuple[str, str, torch.Tensor]] = {}
@@ -119,18 +107,10 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         if target.shape != view.shape:
             raise InputError(f"{name}: the model stores {tuple(view.shape)} elements in {tuple(target.shape)}")
         if view.numel() > 0:
-            self.pieces.setdefault(name, []).append(_piece(name, whole, target.detach(), view))
-
-
-class _Player(_Recorder):
-    def __init__(self, held: Mapping[str, Sequence[Piece]]) -> None:
-        super().__init__()
-        self._held = {(name, piece.box): piece.tensor for name, pieces in held.items() for piece in pieces}
-
-    def _keep(self, name: str, whole: torch.Tensor, target: torch.Tensor, view: torch.Tensor) -> None:
-        if view.numel() > 0 and target.device.type != "meta":
-            box, tensor = _piece(name, whole, target, view)
-            tensor.copy_(self._held[name, box])
+            piece = _piece(name, whole, target.detach(), view)
+            self.pieces.setdefault(name, []).append(piece)
+            if self._held and target.device.type != "meta":
+                piece.tensor.copy_(self._held[name, piece.box])
 
 
 def _storage(tensor: torch.Tensor) -> int:
