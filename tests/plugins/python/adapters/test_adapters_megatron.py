@@ -61,7 +61,7 @@ def by_contract(rank, size):
     halves = [dist.new_group(list(half)) for half in (range(size // 2), range(size // 2, size))]
     for seed, group in ((0, None), (1, None), (2, halves[rank * 2 // size])):
         service = crossmesh.megatron.CopyService(group, timeout=ranks.TIMEOUT)
-        assert isinstance(service, contract_megatron.CopyService) and service.supports_idle_ranks
+        assert isinstance(service, contract_megatron.CopyService) and service.supports_multiple_runs_per_plan
         plans, origins = random_plan(seed, service.world_size, batches=1 + seed)
         where = service.rank
         for version in range(VERSIONS):

@@ -115,8 +115,7 @@ def process(rank, crew, port, dtype, sizes, options):
 
     async def send(global_steps):
         if "specs" in told:
-            actor = ModelEngine(rank, told["specs"], global_steps, dtype, sizes)
-            weights = actor if told["specs"] == "blocks" else list(actor.get_per_tensor_param()[0])
+            weights = list(ModelEngine(rank, told["specs"], global_steps, dtype, sizes).get_per_tensor_param()[0])
         else:
             weights = list(generator(rank, told["how"], global_steps, dtype, **sizes))
         if told.get("backwards"):

@@ -18,7 +18,8 @@ import contract_vllm
 import ranks
 import torch_case
 from crossmesh import errors
-from crossmesh.torch._tracing import trace
+from crossmesh.torch._parts import Own
+from crossmesh.torch._tracing import play, trace
 
 INSTALLED = importlib.util.find_spec("vllm")  # before the tests put something in its place
 WORKERS = 4
@@ -266,6 +267,11 @@ class Tracing(unittest.TestCase):
         traced = param.clone()
         param.fill_(7)
         load([("w", whole)])
+        self.assertTrue(torch.equal(param, traced))
+        # The loader once more, out of what was received beside.
+        held = {"w": [Own(box, whole[slice(*box[0]), slice(*box[1])]) for box in boxes]}
+        param.fill_(7)
+        play(load, {"w": ((6, 4), torch.float32)}, held)
         self.assertTrue(torch.equal(param, traced))
 
     def test_what_is_no_copy(self):

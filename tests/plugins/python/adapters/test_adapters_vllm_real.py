@@ -3,6 +3,7 @@
 parallelism, and says what one says that was loaded from the trainer's weights."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -120,12 +121,13 @@ class Client:
         self.crew.call("finish")
 
 
-def trainer(rank, crew, ports, versions):
+def trainer(rank, crew, ports, versions, serving):
     from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
     from crossmesh.adapters import vllm as adapter
 
     crew.lead() if rank == 0 else crew.look_on()
+    assert serving.wait(ranks.TIMEOUT), "vLLM has not started"
     case.join_trainers(rank, ports[0], TRAINERS)
     mesh = DeviceMesh("cpu", torch.arange(TRAINERS), _init_backend=False, _rank=rank)
     state = {name: torch_case.make(torch.zeros(shape), mesh, [placement]) for name, shape, placement in shapes()}
@@ -155,11 +157,13 @@ class RealVllm(unittest.TestCase):
 
         adapter.register()
         crew = case.Crew(1)
-        pids = ranks.start(TRAINERS, trainer, crew, [ranks.free_port(), ranks.free_port()], range(2))
+        serving = multiprocessing.Event()
+        pids = ranks.start(TRAINERS, trainer, crew, [ranks.free_port(), ranks.free_port()], range(2), serving)
         said = []
         with tempfile.TemporaryDirectory() as directory:
             llm = load(directory, "dummy", weight_transfer_config=WeightTransferConfig(backend="crossmesh"))
             before = say(llm)
+            serving.set()
 
             def answer(name, argument):
                 if name == "init":

@@ -15,12 +15,11 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from ..buffers import Buffer
 from ..errors import InputError
 from ..job import Job
 from ..layouts import Layout, Mesh
@@ -36,15 +35,7 @@ PLANS = 100
 SAMPLE = 16
 
 Key = tuple[int, int, int]  # the other rank, the task, and its how manieth tensor: what both ends know of a transfer
-
-
-class Operation(NamedTuple):
-    key: Key
-    tensor: torch.Tensor
-
-    @property
-    def bytes(self) -> int:
-        return _size(self.tensor)
+Operation = tuple[Key, torch.Tensor]
 
 
 @dataclass
@@ -52,8 +43,7 @@ class Routes:
     """What all ranks' operations together come to. Numbers are of this rank's multicasts and of its receives."""
 
     plan: Plan | None = None
-    sends: list[int | None] = field(default_factory=list)  # by tensor of the plan
-    receives: list[int | None] = field(default_factory=list)
+    ends: list[tuple[int | None, int | None]] = field(default_factory=list)  # by tensor of the plan
     local: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -62,8 +52,6 @@ class Service:
     wait. All ranks of the group call `run()`, those without an operation as well."""
 
     # What later versions of Megatron ask. Operations are dropped as a run ends, so a plan may take several runs.
-    requires_process_group_barrier = True
-    supports_idle_ranks = True
     supports_multiple_runs_per_plan = True
     supports_incremental_runs = True
 
@@ -105,22 +93,9 @@ class Service:
     def submit_recv(self, dest_tensor: torch.Tensor, src_rank: int, task_id: int | None = None) -> None:
         self._submit(self._receives, "receive", dest_tensor.detach(), src_rank, task_id)
 
-    def submit_send_with_id(self, task_id: int, src_tensor: torch.Tensor, dest_rank: int) -> None:
-        self.submit_send(src_tensor, dest_rank, task_id)
-
-    def submit_recv_with_id(self, task_id: int, dest_tensor: torch.Tensor, src_rank: int) -> None:
-        self.submit_recv(dest_tensor, src_rank, task_id)
-
     def set_plan(self, plan: Any, *, transform: Any = None) -> None:
         """Says which slices the tasks are of, so that equal ones need not be found by their bytes."""
         self._slices = {op.task_id: (op.param_name, str(op.my_slice)) for op in plan.send_ops}
-
-    def set_model_roles(self, *, is_source: bool, is_destination: bool) -> None:
-        """Any rank may be both, one or none."""
-
-    def execute_plan(self, plan: Any, src_tensors: Any, dst_tensors: Any, *, transform: Any = None) -> bool:
-        """Operations are submitted one by one."""
-        return False
 
     def close(self) -> None:
         """Collective."""
@@ -136,7 +111,7 @@ class Service:
         routes = self._find(sends, receives)
         with torch.no_grad():
             for send, receive in routes.local:
-                receives[receive].tensor.copy_(sends[send][0].tensor)
+                receives[receive][1].copy_(sends[send][0][1])
             if routes.plan is not None:
                 self._move(routes, sends, receives)
 
@@ -149,7 +124,7 @@ class Service:
             task = -1 if task is None else task
             turn = self._turns.setdefault((what, peer, task), 0)
             self._turns[what, peer, task] += 1
-            operations.append(Operation((peer, task, turn), tensor))
+            operations.append(((peer, task, turn), tensor))
 
     def _multicasts(self) -> list[list[Operation]]:
         """Sends of the same bytes to several ranks, together."""
@@ -160,7 +135,7 @@ class Service:
             mark = (*self._slices[task], turn) if known else (tensor.shape, tensor.dtype, _sample(tensor))
             alike = found.setdefault(mark, [])
             for group in alike:
-                if all(other.key[0] != peer for other in group) and (known or _equal(group[0].tensor, tensor)):
+                if all(key[0] != peer for key, _ in group) and (known or _equal(group[0][1], tensor)):
                     group.append(send)
                     break
             else:
@@ -169,8 +144,8 @@ class Service:
 
     def _find(self, sends: list[list[Operation]], receives: list[Operation]) -> Routes:
         """The routes of these operations of all ranks, kept where they were so before. Collective."""
-        mine = [[[send.key for send in group], group[0].bytes] for group in sends]
-        text = json.dumps([mine, [[receive.key, receive.bytes] for receive in receives]]).encode()
+        mine = [[[key for key, _ in group], group[0][1].nbytes] for group in sends]
+        text = json.dumps([mine, [[key, tensor.nbytes] for key, tensor in receives]]).encode()
         cards = self.job._allgather_fixed(hashlib.blake2b(text, digest_size=16).digest(), 16)
         key = hashlib.blake2b(b"".join(cards)).digest()
         if key not in self._routes:
@@ -202,25 +177,23 @@ class Service:
                 if takers:
                     src = Layout(Mesh(1, [rank]), "R", (size,))
                     specs.append(TensorSpec(src, Layout(Mesh(len(takers), takers), "R", (size,)), 8))
-                    routes.sends.append(number if rank == self.rank else None)
-                    routes.receives.append(takers.get(self.rank))
+                    routes.ends.append((number if rank == self.rank else None, takers.get(self.rank)))
         for (source, rank, task, _), (_, size) in wanted.items():
-            raise InputError(
-                f"rank {rank} receives {size} bytes{_task(task)} from rank {source}, which does not send them"
-            )
+            what = f"{size} bytes{_task(task)}"
+            raise InputError(f"rank {rank} receives {what} from rank {source}, which does not send them")
         if specs:
             routes.plan = Plan(specs, self.job.network())
         return routes
 
     def _move(self, routes: Routes, sends: list[list[Operation]], receives: list[Operation]) -> None:
         assert routes.plan is not None
-        sources = [None if number is None else sends[number][0].tensor for number in routes.sends]
-        given = [None if number is None else receives[number].tensor for number in routes.receives]
+        sources = [None if number is None else sends[number][0][1] for number, _ in routes.ends]
+        given = [None if number is None else receives[number][1] for _, number in routes.ends]
         targets = [
             tensor if tensor is None or _is_plain(tensor) else tensor.new_empty(tensor.shape) for tensor in given
         ]
         # Megatron makes buffers for every run, so memory is registered for one, and given up with it.
-        with Reshard(self.job, routes.plan, list(map(_lend, sources)), list(map(_lend, targets))) as reshard:
+        with Reshard(self.job, routes.plan, list(map(_bytes, sources)), list(map(_bytes, targets))) as reshard:
             used = [tensor for tensor in (*sources, *targets) if tensor is not None]
             reshard.run(stream=_stream(used))
         for tensor, target in zip(given, targets):
@@ -232,24 +205,13 @@ def _task(task: int) -> str:
     return f" (task {task})" if task >= 0 else ""
 
 
-def _lend(tensor: torch.Tensor | None) -> Buffer | None:
-    if tensor is None:
-        return None
-    return Buffer(tensor.data_ptr(), _size(tensor), owner=tensor, device=tensor.device.type)
-
-
-def _size(tensor: torch.Tensor) -> int:
-    return int(tensor.numel() * tensor.element_size())
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.reshape(-1).view(torch.uint8)
+def _bytes(tensor: torch.Tensor | None) -> Any:
+    return None if tensor is None else tensor.reshape(-1).view(torch.uint8)
 
 
 def _sample(tensor: torch.Tensor) -> bytes:
-    flat = tensor.reshape(-1)
-    some = flat[:: -(-flat.numel() // SAMPLE)].contiguous()
-    return bytes(_bytes(some).tolist())
+    some = tensor.reshape(-1)[:: -(-tensor.numel() // SAMPLE)]
+    return bytes(_bytes(some.contiguous()).tolist())
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -196,9 +196,6 @@ class Engine:
     # The weights -----------------------------------------------------------------------------------
 
     async def send_weights(self, weights: Any, global_steps: int | None = None) -> None:
-        """`weights`: what a model engine yields, or the engine itself, which is asked for its shards."""
-        if hasattr(weights, "get_per_tensor_param_shard"):
-            weights, _ = weights.get_per_tensor_param_shard()
         job = self._group()
         if job.rank >= self._senders:
             raise InputError(f"rank {job.rank} is a rollout rank and receives weights")
