@@ -221,7 +221,7 @@ class _Player(_Recorder):
 
     def __init__(self, held: Mapping[str, Sequence[Own]]) -> None:
         super().__init__()
-        self._held = held
+        self._held = {(name, own.box): own.tensor for name, listed in held.items() for own in listed}
 
     def _copy(self, target: torch.Tensor, view: torch.Tensor) -> None:
         if target.device.type == "meta":
@@ -234,9 +234,7 @@ class _Player(_Recorder):
                 piece = Piece("", box, axes, "", at).after(inner)
                 room = None if piece is None else part_of([Own(whole(target.shape), target.detach())], piece.at)
                 if piece is not None and room is not None:
-                    values = part_of(self._held[piece.source], piece.box)
-                    assert values is not None, f"{piece.source} was loaded in other boxes before"
-                    turned(piece, room).copy_(values)
+                    turned(piece, room).copy_(self._held[piece.source, piece.box])
 
 
 def _storage(tensor: torch.Tensor) -> int:
