@@ -67,8 +67,8 @@ static void disown(xm_rails_health_t *health)
 /* Stops using a rail; `reason` goes into the warning, or is why the peer fails if this was the last
  * rail. What went over the rail is queued again for the others, and the peer is told by a PING over
  * each of them. The lane is only marked: this may run inside what it calls back, where it cannot be
- * closed. A lane that copies and has not failed stays, because the rail may come back with it; others
- * are always closed, because their bytes could land late. */
+ * closed. A lane that copies and has not failed stays, because the rail may come back with it;
+ * others are always closed, because their bytes could land late. */
 static void give_up(xm_rails_t *rails, int lane, const char *reason)
 {
     xm_rails_health_t *health = &rails->lanes[lane];

@@ -218,10 +218,10 @@ struct xm_rails_incoming {
     size_t from;   /* the segment that was asked for */
     uint64_t have; /* its chunks that have come */
     uint32_t chunk;
-    int lane;   /* by which the last frame came */
+    int lane;    /* by which the last frame came */
     int fetched; /* chunks that are being fetched */
-    bool eager; /* all of it is here … */
-    bool owed;  /* … and it is answered only when it is received */
+    bool eager;  /* all of it is here … */
+    bool owed;   /* … and it is answered only when it is received */
     xm_rails_memory_t memory;
     uint8_t bytes[]; /* of an eager one */
 };
@@ -463,8 +463,8 @@ void xm_rails_tx_clear(xm_rails_t *rails);
 void xm_rails_rx_receive(xm_rails_t *rails, xm_op_t *op);
 /** No effect on sends, which end when the peer has taken them, and on what lanes may be writing. */
 void xm_rails_rx_cancel(xm_rails_t *rails, xm_op_t *op);
-/** A chunk is where it belongs, or never will be, because of @p error (NULL: it is); its lane writes
- * nothing any more. */
+/** A chunk is where it belongs, or never will be, because of @p error (NULL: it is); its lane
+ * writes nothing any more. */
 void xm_rails_fetched(xm_rails_fetch_t *fetch, const char *error);
 /** EAGER, START or CHUNK, with its bytes. */
 void xm_rails_rx_on_frame(xm_rails_t *rails, int lane, const xm_rails_frame_t *frame,

@@ -212,9 +212,9 @@ static void grant(xm_rails_t *rails, xm_rails_incoming_t *message, xm_op_t *op)
 {
     xm_rails_transport_t *self = rails->peer->owner;
     xm_memory_t *memory = op->priv.handle;
-    xm_status_t status =
-        xm_rails_puts(rails) ? self->lanes->hold(self, op->priv.buffer, op->priv.length, true, &memory)
-                    : XM_OK;
+    xm_status_t status = xm_rails_puts(rails) ? self->lanes->hold(self, op->priv.buffer,
+                                                                  op->priv.length, true, &memory)
+                                              : XM_OK;
 
     if (status < 0) {
         (void)snprintf(self->sentence, sizeof(self->sentence), "%s", xm_last_error());

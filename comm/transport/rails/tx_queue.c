@@ -73,15 +73,16 @@ static xm_rails_outgoing_t *take(xm_rails_t *rails, const void *buffer, size_t l
                                self->base.rank, rails->peer->rank);
         return NULL;
     }
-    *message = (xm_rails_outgoing_t){.length = length,
-                                     .bytes = buffer,
-                                     .chunk = eager ? 0 : chunk_of(rails, length),
-                                     .start_by = XM_RAILS_NO_LANE,
-                                     .memory = {memory, !eager && xm_rails_puts(rails) &&
-                                                            memory == NULL}};
-    *status = !eager && xm_rails_puts(rails) ? self->lanes->hold(self, (void *)(uintptr_t)buffer, length,
-                                                        false, &message->memory.handle)
-                                    : XM_OK;
+    *message =
+        (xm_rails_outgoing_t){.length = length,
+                              .bytes = buffer,
+                              .chunk = eager ? 0 : chunk_of(rails, length),
+                              .start_by = XM_RAILS_NO_LANE,
+                              .memory = {memory, !eager && xm_rails_puts(rails) && memory == NULL}};
+    *status = !eager && xm_rails_puts(rails)
+                  ? self->lanes->hold(self, (void *)(uintptr_t)buffer, length, false,
+                                      &message->memory.handle)
+                  : XM_OK;
     if (*status < 0) {
         xm_blocks_give(&self->blocks, message);
         return NULL;
@@ -160,8 +161,9 @@ void xm_rails_tx_end(xm_rails_t *rails, xm_rails_outgoing_t *message)
     }
 }
 
-/* The peer has everything. A NIC that does not copy may still read the bytes to send them once more,
- * if it has not heard that they arrived: then the message ends with the last of its packets. */
+/* The peer has everything. A NIC that does not copy may still read the bytes to send them once
+ * more, if it has not heard that they arrived: then the message ends with the last of its packets.
+ */
 static void end(xm_rails_t *rails, xm_rails_outgoing_t *message)
 {
     if (rails->way == XM_RAILS_COPY || message->chunk == 0 || message->packets == 0) {

@@ -254,9 +254,9 @@ static xm_status_t no_way(const xm_ucx_peer_t *peer, const uint8_t *addresses, s
                         peer->base.owner->base.rank, peer->base.rank);
 }
 
-/* Several rails travel in frames. Both ends evaluate the same condition, each with the other's flag,
- * so either both fetch or neither does. Where UCX moves CUDA memory no message is sent unannounced,
- * since that needs a copy. */
+/* Several rails travel in frames. Both ends evaluate the same condition, each with the other's
+ * flag, so either both fetch or neither does. Where UCX moves CUDA memory no message is sent
+ * unannounced, since that needs a copy. */
 static xm_status_t open_rails_to(xm_ucx_peer_t *peer, bool they_fetch)
 {
     xm_ucx_transport_t *self = xm_ucx_owner(peer);

@@ -245,8 +245,8 @@ static bool is_whole(const xm_rails_t *rails, const xm_rails_frame_t *frame, con
 }
 
 /* Handles one frame; UCX keeps nothing of it afterwards but what is fetched, so bytes that are
- * needed later are copied. Frames that make no sense, or come from ranks without rails, are dropped:
- * nothing of theirs can be trusted enough to blame a peer for it. */
+ * needed later are copied. Frames that make no sense, or come from ranks without rails, are
+ * dropped: nothing of theirs can be trusted enough to blame a peer for it. */
 static ucs_status_t on_frame(void *arg, const void *header, size_t header_length, void *data,
                              size_t length, const ucp_am_recv_param_t *param)
 {

@@ -99,8 +99,7 @@ static void drop(xm_ucx_peer_t *peer, int lane)
     xm_ucx_lane_t *way = &peer->lanes[lane];
     ucs_status_ptr_t request = NULL;
 
-    if (xm_ucx_watches(peer) &&
-        (!xm_ucx_fetches(peer) || peer->base.rails->lanes[lane].joined)) {
+    if (xm_ucx_watches(peer) && (!xm_ucx_fetches(peer) || peer->base.rails->lanes[lane].joined)) {
         request = ucp_ep_close_nbx(way->ep, &param);
     } else {
         ++xm_ucx_rail_of(peer, lane)->stuck;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations with peers that one rail reaches: each is one request of UCX, from its post until UCX's
- * callback. UCX may call back from inside the posting call, and callbacks come from progress
+/* Operations with peers that one rail reaches: each is one request of UCX, from its post until
+ * UCX's callback. UCX may call back from inside the posting call, and callbacks come from progress
  * otherwise, so they only move the operation to the list `ended`; xm_rails_deliver() calls `done`
  * later, where the caller may post again. With peers that several rails reach the rails
  * (comm/transport/rails.h) do all of it. */
@@ -34,9 +34,8 @@ static xm_ucx_rail_t *rail_of(const xm_op_t *op)
 
 static void count(const xm_op_t *op, xm_status_t status)
 {
-    xm_count_fragment(rail_of(op)->counters,
-                      op->priv.kind == XM_RAILS_SEND ? XM_SENT : XM_RECEIVED, op->priv.length,
-                      status);
+    xm_count_fragment(rail_of(op)->counters, op->priv.kind == XM_RAILS_SEND ? XM_SENT : XM_RECEIVED,
+                      op->priv.length, status);
 }
 
 /* Gives a request back; false when its operation has been ended without UCX: the request's user
@@ -177,8 +176,9 @@ xm_status_t xm_ucx_receive(xm_transport_t *transport, int peer, uint64_t tag, vo
     param = param_of(op, memory);
     param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     param.cb.recv = on_received;
-    return posted(op, ucp_tag_recv_nbx(rail_of(op)->worker, buffer, length,
-                                       (uint64_t)peer << XM_UCX_TAG_BITS | tag, UINT64_MAX, &param));
+    return posted(op,
+                  ucp_tag_recv_nbx(rail_of(op)->worker, buffer, length,
+                                   (uint64_t)peer << XM_UCX_TAG_BITS | tag, UINT64_MAX, &param));
 }
 
 /* UCX may call back at once or, for a message that is already arriving, when that has ended; it

@@ -101,8 +101,8 @@ xm_status_t xm_transport_ucx_join(xm_transport_t *transport, void *addresses,
                                   const size_t *offsets);
 
 /**
- * How many of @p length bytes each rail to @p peer is given (room for 8) in the long run, as long as
- * all rails work. Returns the number of rails. Internal.
+ * How many of @p length bytes each rail to @p peer is given (room for 8) in the long run, as long
+ * as all rails work. Returns the number of rails. Internal.
  */
 int xm_transport_ucx_shares(const xm_transport_t *transport, int peer, size_t length,
                             size_t *shares);

@@ -310,7 +310,8 @@ static xm_status_t connect_lanes(xm_verbs_transport_t *self, xm_bootstrap_t *boo
 /* All connections are there. A short message is one that fits into a slot of the peer. */
 static xm_status_t make_rails(xm_verbs_peer_t *peer)
 {
-    xm_status_t status = xm_rails_open(&peer->base, XM_RAILS_PUT, peer->slot_size - XM_RAILS_FRAME_SIZE + 1);
+    xm_status_t status =
+        xm_rails_open(&peer->base, XM_RAILS_PUT, peer->slot_size - XM_RAILS_FRAME_SIZE + 1);
 
     for (int rail = 0; rail < peer->base.stripe.rails && status == XM_OK; ++rail) {
         peer->base.rails->lanes[rail].joined = peer->lanes[rail].qp != NULL;

@@ -16,8 +16,9 @@ static const double wait_limit_s = 40.0;
  * How the ranks are placed: all on one host, each on an emulated one of its own, or (they are told)
  * each on a machine of its own, which UCX reaches over TCP here. Then with several NICs: the
  * loopback interface named twice, or lists that differ in length and rates; those with somebody
- * else who reports deaths; and the same where they do not stand in for each other. Last, where the machine has them (tests/guest), over its two RDMA
- * devices, told: each rank takes one of them, or both.
+ * else who reports deaths; and the same where they do not stand in for each other. Last, where the
+ * machine has them (tests/guest), over its two RDMA devices, told: each rank takes one of them, or
+ * both.
  */
 typedef enum {
     ONE_HOST,
