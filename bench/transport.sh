@@ -98,7 +98,7 @@ ours() {
     wait "$other" || give_up transport-bench "$work/out.0" "$work/out.1"
     other=
     wait "$last" || give_up transport-bench "$work/out.0" "$work/out.1"
-    awk -v column="$column" '!/^#/ && NF >= 5 { print $column }' "$work/out.0" >>"$work/$file"
+    awk -v column="$column" '/^ *[0-9]+ / && NF >= 5 { print $column }' "$work/out.0" >>"$work/$file"
 }
 
 # rails on|off PROGRAM WHOSE: both figures, over two NICs.
