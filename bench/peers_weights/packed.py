@@ -3,7 +3,7 @@
 
 import torch
 
-from case import part_of, volume
+from torch_peer import part_of, volume
 
 
 class Packed:
@@ -16,8 +16,8 @@ class Packed:
                 for box, sender in job.case.fetches(tensor, to):
                     if job.rank not in (sender, to):
                         continue
-                    source = part_of(job.src[tensor.name], tensor.src.boxes[sender], box) if job.rank == sender else None
-                    target = part_of(job.dst[tensor.name], tensor.dst.boxes[to], box) if job.rank == to else None
+                    source = part_of(job.src[tensor.name], tensor.src_box, box) if job.rank == sender else None
+                    target = part_of(job.dst[tensor.name], tensor.dst_box, box) if job.rank == to else None
                     if sender == to:
                         self._copies.append((target, source))
                     elif job.rank == sender:

@@ -53,7 +53,7 @@ class Peer:
     def _cut(side):
         """The dimension that tensor parallelism cuts; -1: none, None: it is cut otherwise."""
         dims = [dim for dim, axes in enumerate(side.axes) if axes]
-        plain = all(axes in ((), (len(side.sizes) - 1,)) for axes in side.axes)
+        plain = all(axes in ([], [len(side.sizes) - 1]) for axes in side.axes)
         return (dims + [-1])[0] if plain and len(dims) < 2 else None
 
     def _group(self, ranks):
@@ -63,10 +63,10 @@ class Peer:
 
     def _model(self, job, name, tiles):
         """A module of this rank's tiles, marked as Megatron's layers mark theirs."""
-        sharded = next(tensor for tensor in job.case.tensors if self._cut(getattr(tensor, name)) >= 0 or tensor is
-                       job.case.tensors[-1])
-        side = getattr(sharded, name)
-        lines = {rank: {axis: tuple(side.line(rank, axis == "tp")) for axis in ("tp", "dp")} for rank in side.ranks}
+        side = getattr(job.case.tensors[0], name)
+        tp = side.sizes[-1]  # innermost, so its groups are neighbours
+        lines = {rank: {"tp": tuple(side.ranks[at // tp * tp:at // tp * tp + tp]), "dp": tuple(side.ranks[at % tp::tp])}
+                 for at, rank in enumerate(side.ranks)}
         groups = {ranks: self._group(ranks) for rank in side.ranks for ranks in lines[rank].values()}
         own = lines.get(job.rank, lines[side.ranks[0]])
         module = torch.nn.Module()

@@ -2,10 +2,10 @@
 """NeMo-RL's algorithm, after its description: the replicas of a destination tile receive a stripe of it each, from
 the ranks that hold it, and gather the stripes among themselves. One tensor after the other."""
 
-import torch
 import torch.distributed as dist
 
-from case import holders_of, intersect, part_of
+from case import holders_of
+from torch_peer import Transfer, exchange, intersect, part_of, wire
 
 
 class Peer:
@@ -29,7 +29,7 @@ class Peer:
     def _step(self, job, tensor):
         """This rank's part in a tensor: sends, receives and copies into its stripe, and the gathering."""
         tiles = {}
-        for rank, box in tensor.dst.boxes.items():
+        for rank, box in tensor.dst.box_of_rank.items():
             tiles.setdefault(box, []).append(rank)
         moves, gather = [], None
         for box, replicas in tiles.items():
@@ -42,27 +42,18 @@ class Peer:
             if job.rank in replicas:
                 own = dict(self._stripes(box, replicas))[job.rank]
                 gather = (box, own, group, len(replicas))
-        return tensor, job.src.get(tensor.name), job.dst.get(tensor.name), moves, gather
+        return tensor, tensor.src_tile, tensor.dst_tile, moves, gather
 
     def _move(self, tensor, source, into, stripe, moves):
-        operations, places = [], []
+        sends, receives = [], []
         for sender, to, part in moves:
-            if sender == self._rank:
-                piece = part_of(source, tensor.src.boxes[sender], part)
-                if to == self._rank:
-                    part_of(into, stripe, part).copy_(piece)
-                else:
-                    operations.append(dist.P2POp(dist.isend, piece.contiguous(), to))
+            if sender != self._rank:
+                receives.append(Transfer(tensor, into, stripe, part, sender))
+            elif to != self._rank:
+                sends.append(Transfer(tensor, source, tensor.src_box, part, to))
             else:
-                view = part_of(into, stripe, part)
-                buffer = view if view.is_contiguous() else torch.empty_like(view, memory_format=torch.contiguous_format)
-                operations.append(dist.P2POp(dist.irecv, buffer, sender))
-                places.append((view, buffer))
-        for request in dist.batch_isend_irecv(operations) if operations else ():
-            request.wait()
-        for view, buffer in places:
-            if view is not buffer:
-                view.copy_(buffer)
+                part_of(into, stripe, part).copy_(part_of(source, tensor.src_box, part))
+        exchange(sends, receives)
 
     def run(self):
         for tensor, source, target, moves, gather in self._steps:
@@ -73,7 +64,8 @@ class Peer:
             rows = -(-target.shape[0] // replicas)
             stripe = target.new_empty((rows, *target.shape[1:]))
             self._move(tensor, source, stripe, own, moves)
-            whole = target if rows * replicas == target.shape[0] else target.new_empty((rows * replicas, *target.shape[1:]))
-            dist.all_gather_into_tensor(whole, stripe, group=group)
+            even = rows * replicas == target.shape[0]
+            whole = target if even else target.new_empty((rows * replicas, *target.shape[1:]))
+            dist.all_gather_into_tensor(wire(whole), wire(stripe), group=group)
             if whole is not target:
                 target.copy_(whole[:target.shape[0]])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a job: its tiles, with numbers that follow from their places; runs, times and checks of one peer."""
+"""One rank of a job: its tiles, and the runs, times and checks of one peer."""
 
 import datetime
 import importlib
@@ -18,35 +18,15 @@ from case import Case
 class Job:
     """What a peer is given: the case, this rank, and its tiles by name."""
 
-    def __init__(self, case, per_host):
-        self.case, self.rank, self.size = case, dist.get_rank(), dist.get_world_size()
+    def __init__(self, plan, colocated, per_host):
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.address = f"10.77.0.{self.rank // per_host + 1}"  # as emulated-cluster numbers its hosts
-        self.src = {t.name: self._content(t, t.src.boxes[self.rank]) for t in case.tensors if self.rank in t.src.boxes}
-        self.dst = {t.name: self._content(t, t.dst.boxes[self.rank]) for t in case.tensors if self.rank in t.dst.boxes}
-
-    @staticmethod
-    def _content(tensor, box):
-        """16-bit words that are a function of the tensor and of the place in the whole of it."""
-        place = torch.full([end - start for start, end in box], tensor.index * 40503, dtype=torch.int32)
-        stride = 1
-        for dim in reversed(range(len(box))):
-            steps = torch.arange(*box[dim], dtype=torch.int32) * stride
-            place += steps.reshape([-1] + [1] * (len(box) - 1 - dim))
-            stride *= tensor.shape[dim]
-        return place.mul_(-1640531535).bitwise_right_shift_(13).to(torch.int16).view(torch.bfloat16)
-
-    def poison(self):
-        for tile in self.dst.values():
-            tile.view(torch.int16).bitwise_not_()
-
-    def wrong(self):
-        """Bytes of the destination that are not what they should be."""
-        count = 0
+        self.case = Case(plan, colocated, self.rank)
+        self.src, self.dst = {}, {}
         for tensor in self.case.tensors:
-            if tensor.name in self.dst:
-                right = self._content(tensor, tensor.dst.boxes[self.rank])
-                count += int((self.dst[tensor.name].view(torch.uint8) != right.view(torch.uint8)).sum())
-        return count
+            for tiles, tile in ((self.src, tensor.src_tile), (self.dst, tensor.dst_tile)):
+                if tile is not None:
+                    tiles[tensor.name] = tile.view(torch.bfloat16)
 
 
 class Memory:
@@ -80,22 +60,23 @@ def largest(value):
 
 
 def measure(job, name, runs):
-    """What a peer's runs came to; `skipped` with the reason when it says that it cannot do such a case."""
-    module = importlib.import_module(f"peer_{name}")
-    memory, start = Memory(), time.perf_counter()
+    """What a peer's runs came to; `skipped` with the reason when it is not here, or cannot do such a case."""
     try:
+        module = importlib.import_module(f"peer_{name}")
+        memory, start = Memory(), time.perf_counter()
         peer = module.Peer(job)
-    except NotImplementedError as error:
+    except (ImportError, NotImplementedError) as error:
         return {"skipped": str(error)}
     result = {"plan_s": largest(time.perf_counter() - start), "time_s": [], "wrong": 0, "nic_bytes": 0}
     for number in range(runs + 1):  # the first connects and is not counted
-        job.poison()
+        for tensor in job.case.tensors:
+            tensor.poison()
         dist.barrier()
         before, start = nic_bytes(), time.perf_counter()
         peer.run()
         seconds = largest(time.perf_counter() - start)
         result["nic_bytes"] = largest(max(now - then for now, then in zip(nic_bytes(), before)))
-        result["wrong"] += int(largest(job.wrong()))
+        result["wrong"] += int(largest(sum(tensor.wrong() for tensor in job.case.tensors)))
         if number > 0:
             result["time_s"].append(seconds)
     result["extra_bytes"] = largest(memory.extra())
@@ -108,8 +89,8 @@ def run(name, plan, colocated, per_host, runs, out):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=300))
     with open(plan, encoding="utf-8") as file:
-        job = Job(Case(json.load(file), colocated), per_host)
-    result = measure(job, name, runs)
+        job = Job(json.load(file), colocated, per_host)
+    result = {**measure(job, name, runs), "bytes": job.case.bytes, "least_bytes": job.case.least_carried(per_host)}
     if job.rank == 0:
         with open(out, "w", encoding="utf-8") as file:
             json.dump(result, file)

@@ -21,17 +21,16 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(SOURCES, "bench/evaluation"))
-from case import Case  # noqa: E402
 from lab import Cluster, Failed, read  # noqa: E402
 
-# What each has to import, and what it is called in the table.
+# What each is called in the table.
 PEERS = {
-    "ours": ("torch", "crossmesh StateDictTransfer"),
-    "megatron": ("megatron.core.resharding.refit", "Megatron-Core, planner over gloo"),
-    "nemo": ("torch", "NeMo-RL, striped over gloo"),
-    "mooncake": ("mooncake.engine", "Mooncake transfer engine, TCP"),
-    "nixl": ("nixl_cu12._api", "NIXL, UCX TCP"),
-    "gather": ("torch", "torch, gather and broadcast"),
+    "ours": "crossmesh StateDictTransfer",
+    "megatron": "Megatron-Core, planner over gloo",
+    "nemo": "NeMo-RL, striped over gloo",
+    "mooncake": "Mooncake transfer engine, TCP",
+    "nixl": "NIXL, UCX TCP",
+    "gather": "torch, gather and broadcast",
 }
 
 # Hosts, ranks on each, training and serving; where the last is true, serving from the first rank on, too.
@@ -61,22 +60,17 @@ def write_plan(options, name, directory):
     system, plan = os.path.join(directory, "system.json"), os.path.join(directory, f"{name}.json")
     with open(system, "w", encoding="utf-8") as file:
         json.dump({"train": train, "generation": generation}, file)
-    subprocess.run([os.path.join(options.build, "bench/reshard-bench"), "--case", "dense-7b", "--system-config", system,
-                    "--scale", f"1/{options.scale}", "--dry-run", "--nic-gbps", "1", "--dump-plan", plan],
-                   check=True, stdout=subprocess.DEVNULL)
+    bench = os.path.join(options.build, "bench/reshard-bench")
+    subprocess.run([bench, "--case", "dense-7b", "--system-config", system, "--scale", f"1/{options.scale}", "--dry-run",
+                    "--nic-gbps", "1", "--dump-plan", plan], check=True, stdout=subprocess.DEVNULL)
     return plan
-
-
-def missing(options, peer):
-    """Why a peer cannot be imported, or nothing."""
-    done = subprocess.run([options.python, "-c", f"import {PEERS[peer][0]}"], capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["import failed"])[-1]
 
 
 def run_peer(options, cluster, name, peer, plan, directory):
     out = os.path.join(directory, "result.json")
-    command = [options.python, os.path.abspath(__file__), options.build, "--rank", peer, plan, str(int(LAYOUTS[name][4])),
-               str(LAYOUTS[name][1]), str(options.runs), out]
+    _, per_host, _, _, colocated = LAYOUTS[name]
+    command = [options.python, os.path.abspath(__file__), options.build, "--rank", peer, plan, str(int(colocated)),
+               str(per_host), str(options.runs), out]
     with open(os.path.join(directory, "log"), "w+", encoding="utf-8") as log:
         try:
             cluster.job(command, limit=options.limit, output=log, errors=log, environment=[
@@ -89,23 +83,21 @@ def run_peer(options, cluster, name, peer, plan, directory):
     return read(out)
 
 
-def run_layout(options, name, peers, directory):
+def run_layout(options, name, directory):
     """A row for each peer, ours first, so that the others have something to be compared with."""
-    hosts, per_host, _, _, colocated = LAYOUTS[name]
+    hosts, per_host = LAYOUTS[name][:2]
     plan = write_plan(options, name, directory)
-    case = Case(read(plan), colocated)
-    bound, ours, rows = case.least_carried(per_host) / options.rate, None, []
-    print(f"# {name}: {case.bytes} bytes in {len(case.tensors)} tensors, {hosts} hosts of {per_host} ranks, NICs of "
-          f"{options.nic}, bound {bound:.4f} s", flush=True)
+    ours, rows = None, []
+    print(f"# {name}: {hosts} hosts of {per_host} ranks, NICs of {options.nic}", flush=True)
     with Cluster(options.build, hosts, per_host, nic=options.nic) as cluster:
-        for peer in peers:
-            row = {"layout": name, "peer": PEERS[peer][1], "bound_s": bound,
-                   **run_peer(options, cluster, name, peer, plan, directory)}
+        for peer in options.peers:
+            row = {"layout": name, "peer": PEERS[peer], **run_peer(options, cluster, name, peer, plan, directory)}
             if "median_s" in row:
+                row["bound_s"] = row["least_bytes"] / options.rate
                 ours = row["median_s"] if peer == "ours" else ours
-                row["to_bound"] = row["median_s"] / bound
+                row["to_bound"] = row["median_s"] / row["bound_s"]
                 row["to_ours"] = row["median_s"] / ours if ours else float("nan")
-                row["nic_models"] = row["nic_bytes"] / case.bytes
+                row["nic_models"] = row["nic_bytes"] / row["bytes"]
                 row["extra_mib"] = row["extra_bytes"] / 2**20
             rows.append(row)
             print_row(row)
@@ -121,17 +113,11 @@ def print_row(row):
 def run_cluster(options):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster ends, too
     options.rate, options.build = bytes_per_second(options.nic), os.path.abspath(options.build)
-    peers, rows = [], []
-    for peer in options.peers:
-        reason = missing(options, peer)
-        if reason:
-            print(f"# {PEERS[peer][1]}: skipped: {reason}")
-        else:
-            peers.append(peer)
+    rows = []
     print("# " + " ".join(f"{c:>10}" for c in COLUMNS[2:]))
     with tempfile.TemporaryDirectory(prefix="crossmesh-") as directory:
         for name in options.layouts:
-            rows += run_layout(options, name, peers, directory)
+            rows += run_layout(options, name, directory)
     if options.csv:
         with open(options.csv, "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")

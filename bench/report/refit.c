@@ -53,12 +53,13 @@ xm_status_t rb_load_of(const xm_plan_t *plan, rb_load_t *load)
 
 /* The normal equations of errors relative to the times. A term that would be negative is left
  * out, and the other one is fitted alone. */
-bool rb_terms_fit(const rb_load_t *loads, const double *seconds, size_t count, rb_terms_t *terms)
+bool rb_terms_fit(const rb_outcome_t *outcomes, size_t count, rb_terms_t *terms)
 {
     double mm = 0, mb = 0, bb = 0, m = 0, b = 0, overhead, per_byte;
 
     for (size_t i = 0; i < count; ++i) {
-        double messages = loads[i].messages / seconds[i], bytes = loads[i].bytes / seconds[i];
+        double messages = outcomes[i].load.messages / outcomes[i].time_s;
+        double bytes = outcomes[i].load.bytes / outcomes[i].time_s;
 
         mm += messages * messages;
         mb += messages * bytes;
@@ -80,7 +81,8 @@ bool rb_terms_fit(const rb_load_t *loads, const double *seconds, size_t count, r
     }
     *terms = (rb_terms_t){.overhead_s = overhead, .bytes_per_s = 1 / per_byte};
     for (size_t i = 0; i < count; ++i) {
-        double error = (loads[i].messages * overhead + loads[i].bytes * per_byte) / seconds[i] - 1;
+        double time = outcomes[i].load.messages * overhead + outcomes[i].load.bytes * per_byte;
+        double error = time / outcomes[i].time_s - 1;
 
         terms->worst_error = fabs(error) > terms->worst_error ? fabs(error) : terms->worst_error;
     }
@@ -173,42 +175,18 @@ static void print_terms(FILE *file, const rb_comparison_t *comparison, const rb_
     (void)fprintf(file, "#\n");
 }
 
-/* Loads and times of the measured results, in arrays for the fit. */
-static xm_status_t print_measured(FILE *file, const rb_comparison_t *comparison)
-{
-    rb_load_t *loads = calloc(comparison->count, sizeof(*loads));
-    double *seconds = calloc(comparison->count, sizeof(*seconds));
-    rb_terms_t terms;
-
-    for (size_t i = 0; loads != NULL && seconds != NULL && i < comparison->count; ++i) {
-        loads[i] = comparison->outcomes[i].load;
-        seconds[i] = comparison->outcomes[i].time_s;
-    }
-    if (loads != NULL && seconds != NULL &&
-        rb_terms_fit(loads, seconds, comparison->count, &terms)) {
-        print_terms(file, comparison, &terms);
-    }
-    free(seconds);
-    free(loads);
-    return loads != NULL && seconds != NULL
-               ? XM_OK
-               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu times", comparison->count);
-}
-
-xm_status_t rb_refit_print(FILE *file, const rb_comparison_t *comparison)
+void rb_refit_print(FILE *file, const rb_comparison_t *comparison)
 {
     size_t published = 0;
+    rb_terms_t terms;
 
     for (size_t i = 0; i < comparison->count; ++i) {
         published += rb_published_find(comparison->outcomes[i].name) != NULL;
     }
-    if (published == 0) {
-        return XM_OK;
+    if (published > 0 && comparison->outcomes[0].runs == 0) {
+        print_published(file, comparison);
+        print_sources(file, comparison);
+    } else if (published > 0 && rb_terms_fit(comparison->outcomes, comparison->count, &terms)) {
+        print_terms(file, comparison, &terms);
     }
-    if (comparison->outcomes[0].runs > 0) {
-        return print_measured(file, comparison);
-    }
-    print_published(file, comparison);
-    print_sources(file, comparison);
-    return XM_OK;
 }

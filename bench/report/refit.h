@@ -22,7 +22,7 @@ typedef struct rb_terms {
 
 /** Fits the terms, neither below zero, to times by least squares of the relative errors. False
  * when the loads are fewer than two or all alike. */
-bool rb_terms_fit(const rb_load_t *loads, const double *seconds, size_t count, rb_terms_t *terms);
+bool rb_terms_fit(const rb_outcome_t *outcomes, size_t count, rb_terms_t *terms);
 
 /** The lines for published cases; nothing where there are none. */
-xm_status_t rb_refit_print(FILE *file, const rb_comparison_t *comparison);
+void rb_refit_print(FILE *file, const rb_comparison_t *comparison);

@@ -110,11 +110,11 @@ xm_status_t rb_report_finish(rb_report_t *report)
 
     if (!report->job->options->json.print && !report->job->options->csv) {
         rb_comparison_print_ratios(stdout, &report->comparison);
-        status = rb_refit_print(stdout, &report->comparison);
+        rb_refit_print(stdout, &report->comparison);
         rb_table_summary(stdout, report->job, &report->totals);
         rb_comparison_print_prediction(stdout, &report->comparison);
     }
-    if (status == XM_OK && report->trace != NULL) {
+    if (report->trace != NULL) {
         status = rb_trace_write(report->trace, report->job->options->trace_path);
     }
     if (status == XM_OK) {

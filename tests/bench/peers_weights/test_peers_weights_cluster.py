@@ -30,8 +30,8 @@ def main():
         with open(table, encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
     right = [row for row in rows if row["wrong"] == "0" and float(row["to_bound"]) > 0.5]
-    skipped = sum(": skipped: " in line for line in done.stdout.splitlines())
-    fine = done.returncode == 0 and len(right) == len(rows) and len(rows) + skipped == 6 and len(rows) >= 3
+    skipped = sum("  skipped: " in line for line in done.stdout.splitlines())
+    fine = done.returncode == 0 and len(right) + skipped == len(rows) == 6 and len(right) >= 3
     print("every byte right" if fine else "FAILED")
     return 0 if fine else 1
 

@@ -6,19 +6,18 @@
 /* Times that were made of 50 us a message and 2 GB/s. */
 START_TEST(terms_are_found_again)
 {
-    rb_load_t loads[] = {{100, 1e9}, {20000, 1e8}, {3, 4e9}};
-    double seconds[3];
+    rb_outcome_t outcomes[] = {{.load = {100, 1e9}}, {.load = {20000, 1e8}}, {.load = {3, 4e9}}};
     rb_terms_t terms;
 
     for (int i = 0; i < 3; ++i) {
-        seconds[i] = loads[i].messages * 50e-6 + loads[i].bytes / 2e9;
+        outcomes[i].time_s = outcomes[i].load.messages * 50e-6 + outcomes[i].load.bytes / 2e9;
     }
-    ck_assert(rb_terms_fit(loads, seconds, 3, &terms));
+    ck_assert(rb_terms_fit(outcomes, 3, &terms));
     ck_assert_double_eq_tol(terms.overhead_s, 50e-6, 1e-9);
     ck_assert_double_eq_tol(terms.bytes_per_s, 2e9, 1e4);
     ck_assert_double_le(terms.worst_error, 1e-9);
-    seconds[0] *= 1.1;
-    ck_assert(rb_terms_fit(loads, seconds, 3, &terms));
+    outcomes[0].time_s *= 1.1;
+    ck_assert(rb_terms_fit(outcomes, 3, &terms));
     ck_assert_double_ge(terms.worst_error, 0.01);
 }
 END_TEST
@@ -26,14 +25,16 @@ END_TEST
 /* More messages and less time: what they cost is nothing, and never less. */
 START_TEST(no_term_is_negative)
 {
-    rb_load_t loads[] = {{100, 1e9}, {200, 1e9}}, many[] = {{1000, 1e6}, {1000, 2e6}};
-    double falling[] = {1, 0.9};
+    rb_outcome_t falling[] = {{.load = {100, 1e9}, .time_s = 1},
+                              {.load = {200, 1e9}, .time_s = 0.9}};
+    rb_outcome_t many[] = {{.load = {1000, 1e6}, .time_s = 1},
+                           {.load = {1000, 2e6}, .time_s = 0.9}};
     rb_terms_t terms;
 
-    ck_assert(rb_terms_fit(loads, falling, 2, &terms));
+    ck_assert(rb_terms_fit(falling, 2, &terms));
     ck_assert_double_eq(terms.overhead_s, 0);
     ck_assert_double_eq_tol(terms.bytes_per_s, 1e9 / 0.947, 1e7);
-    ck_assert(rb_terms_fit(many, falling, 2, &terms));
+    ck_assert(rb_terms_fit(many, 2, &terms));
     ck_assert(isinf(terms.bytes_per_s));
     ck_assert_double_eq_tol(terms.overhead_s, 0.947e-3, 1e-5);
 }
@@ -41,18 +42,17 @@ END_TEST
 
 START_TEST(alike_loads_have_no_terms)
 {
-    rb_load_t loads[] = {{100, 1e9}, {200, 2e9}};
-    double seconds[] = {1, 2};
+    rb_outcome_t alike[] = {{.load = {100, 1e9}, .time_s = 1}, {.load = {200, 2e9}, .time_s = 2}};
     rb_terms_t terms;
 
-    ck_assert(!rb_terms_fit(loads, seconds, 2, &terms));
-    ck_assert(!rb_terms_fit(loads, seconds, 1, &terms));
-    ck_assert(!rb_terms_fit(loads, seconds, 0, &terms));
+    ck_assert(!rb_terms_fit(alike, 2, &terms));
+    ck_assert(!rb_terms_fit(alike, 1, &terms));
+    ck_assert(!rb_terms_fit(alike, 0, &terms));
 }
 END_TEST
 
 /* nm1 sends the half of 2 GiB that each of two hosts holds to another host, in chunks of at most
- * 512 KiB; 1m1 never leaves two hosts' one pair. */
+ * 512 KiB. */
 START_TEST(the_busiest_host_is_counted)
 {
     static const struct {
