@@ -58,6 +58,7 @@ class Meeting:
                  place: Place | None = None, watch: Callable[[], None] | None = None, **more: Any) -> None:  # fmt: skip
         self.role, self.world, self.size, self._place = role, world, size, place
         self.timeout = more.get("timeout") or TIMEOUT
+        self.passes_on = bool(more.get("passes_on"))
         params = _native.MeetingParams(
             struct_size=ctypes.sizeof(_native.MeetingParams),
             address=address.encode(),
@@ -157,6 +158,7 @@ def rendezvous(
     servers: int = 1,
     timeout: float = TIMEOUT,
     skew: float = 4.0,
+    passes_on: bool = True,
 ) -> Meeting:
     """Meets the ranks of other launches; returns when all ranks of this one have come.
 
@@ -166,7 +168,8 @@ def rendezvous(
     `secret`: what all have to know, 16 characters or more; XM_JOB_SECRET where it is not given, with a Store a random
     one. `servers`: how many worlds of servers a trainer's first transfer waits for. `timeout`: seconds for a world to
     come together, and that a trainer waits for servers that are there. `skew`: seconds in which all ranks of a
-    world call start().
+    world call start(). `passes_on`: late servers may get a version from this one; not where it renames or loads what it
+    gets.
     """
     if role not in ROLES:
         raise InputError(f"role '{role}' is none of {', '.join(ROLES)}")
@@ -183,4 +186,4 @@ def rendezvous(
     else:
         where, secret = where.get("crossmesh/meeting").decode().split(" ", 1)
     return Meeting(where, role, world or _own_world(role), rank, size, secret, place, timeout=timeout,
-                   targets=servers, skew=skew, passes_on=role == "server")  # fmt: skip
+                   targets=servers, skew=skew, passes_on=passes_on and role == "server")  # fmt: skip

@@ -17,6 +17,7 @@ from torch.distributed.tensor import DeviceMesh, Replicate, Shard
 import crossmesh
 import ranks
 import torch_case
+from crossmesh import maps
 from crossmesh.torch import WeightSync
 
 LONG = "CROSSMESH_TEST_LONG" in os.environ
@@ -229,6 +230,30 @@ class Worlds(unittest.TestCase):
 
         run_worlds((2, trainer), (1, server))
 
+    def test_a_server_that_fuses_what_it_gets(self):
+        joined = [maps.fuse("both", ["one", "other"])]
+
+        def trainer(rank, port, flags):
+            state = {name: torch.full((2, 3), float(place)) for place, name in enumerate(("one", "other"))}
+            with WeightSync(meet(port, "trainer"), src=state) as sync:
+                sync.start(4)
+                assert sync.wait() == 4
+                flags.wait("end")
+
+        def server(rank, port, flags):
+            state = {"both": torch.zeros(4, 3)}
+            passing = meet(port, "server", world="first")
+            with self.assertRaisesRegex(crossmesh.InputError, "passes_on"):
+                WeightSync(passing, dst=state, maps=joined)
+            passing.close()
+            with WeightSync(meet(port, "server", passes_on=False), dst=state, maps=joined) as sync:
+                sync.start()
+                assert sync.wait() == 4
+                assert state["both"].tolist() == [[0.0] * 3] * 2 + [[1.0] * 3] * 2
+                flags.set("end")
+
+        run_worlds((1, trainer), (1, server))
+
     def test_what_is_cancelled_is_no_version(self):
         def trainer(rank, port, flags):
             state = tensors(2, Shard(0), 1)
@@ -337,7 +362,7 @@ class Refusals(unittest.TestCase):
         run_worlds((1, trainer), (1, server))
 
     def test_names_and_shapes_differ(self):
-        words = ("gone is wanted by rank 2 but no rank has it", "up has shape (24, 10)", "extra is wanted by no rank")
+        words = ("gone is wanted but no rank has it", "up has shape (24, 10)", "extra is wanted by no rank")
 
         def trainer(rank, port, flags):
             shapes = {**SHAPES, "extra": (4, 4)}

@@ -59,7 +59,8 @@ class WeightTransfer:
                 own = _own_boxes(known, dst, maps, job.rank)
         except Exception as error:
             failure = error  # the others have to hear of it first
-        wanted = _gather(job, known, own, failure, strict)
+        names = sorted(dst) if isinstance(dst, Mapping) and not maps else sorted(own)
+        wanted = _gather(job, known, own, names, failure, strict)
         self.unwanted = sorted(known.keys() - {name for name, _ in wanted})
         have = {name: _mine(known[name], tensor, job.rank) for name, tensor in (src or {}).items()}
         self._batch = Batch(
@@ -189,23 +190,30 @@ Wanted = dict[tuple[str, int], dict[str, list[Holder]]]
 
 
 def _gather(
-    job: Job, known: Mapping[str, Described], own: Mapping[str, Sequence[Own]], failure: Exception | None, strict: bool
+    job: Job,
+    known: Mapping[str, Described],
+    own: Mapping[str, Sequence[Own]],
+    names: Sequence[str],
+    failure: Exception | None,
+    strict: bool,
 ) -> Wanted:
     """What all ranks take: by weight and the number of a rank's box of it, by the dtype that it is stored in. Raises
-    where one rank cannot, on all of them."""
-    mine: Any = [[name, dtype_name(one.tensor.dtype), one.box] for name, listed in own.items() for one in listed]
-    if failure is not None:
-        mine = str(failure) or type(failure).__name__
-    answers = [json.loads(zlib.decompress(a)) for a in job.allgather(zlib.compress(json.dumps(mine).encode()))]
-    if failure is not None:
-        raise failure
+    where one rank cannot, on all of them. `names`: of the weights that this rank asks for, as far as they are known."""
+    fault = None if failure is None else str(failure) or type(failure).__name__
+    boxes = [[name, dtype_name(one.tensor.dtype), one.box] for name, listed in own.items() for one in listed]
+    text = json.dumps([fault, names, boxes]).encode()
+    answers = [json.loads(zlib.decompress(a)) for a in job.allgather(zlib.compress(text))]
+    asked = {name for _, listed, _ in answers for name in listed}
+    surplus = [f"{name} is wanted by no rank" for name in known if strict and name not in asked]
+    for rank, (fault, listed, _) in enumerate(answers):
+        if fault is not None:
+            prefix = f"rank {rank}: " if failure is None or rank != job.rank else ""
+            raise InputError("; ".join([prefix + fault, *(surplus if listed else ())])) from failure
     wanted: Wanted = {}
     taken: dict[str, list[Box]] = {}
-    for rank, answer in enumerate(answers):
-        if isinstance(answer, str):
-            raise InputError(f"rank {rank}: {answer}")
+    for rank, (_, _, taking) in enumerate(answers):
         turns: dict[str, int] = {}
-        for name, dtype, listed in answer:
+        for name, dtype, listed in taking:
             box: Box = tuple((low, high) for low, high in listed)
             turns[name] = turns.get(name, -1) + 1
             if 0 not in extents(box):
@@ -215,7 +223,7 @@ def _gather(
         raise InputError("no rank wants any of the weights")
     left = {name: untouched(whole(known[name].shape or ()), boxes) for name, boxes in taken.items()}
     faults = [f"{name}: no receiving rank takes {show(box)} of it" for name, box in left.items() if box is not None]
-    refuse(faults + [f"{name} is wanted by no rank" for name in known if strict and name not in taken])
+    refuse(faults + surplus)
     return wanted
 
 

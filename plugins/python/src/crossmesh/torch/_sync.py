@@ -43,6 +43,9 @@ class WeightSync:
     ) -> None:
         if (src is None) != (meeting.role == "server"):
             raise InputError(f"a {meeting.role} gives {'dst' if meeting.role == 'server' else 'src'}")
+        if meeting.passes_on and (callable(dst) or options.get("maps")):
+            raise InputError("a server that renames or loads what it gets has it in another form than late servers want: "
+                             "rendezvous(..., passes_on=False)")  # fmt: skip
         self._meeting, self._src, self._dst, self._options = meeting, src, dst, options
         self._about: dict[str, dict[str, Any]] = {}
         self._copies: dict[str, torch.Tensor] = {}
