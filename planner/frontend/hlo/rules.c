@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* None where one of them is no dimension: callers go on with the list, and look at extents by it. */
 hlo_list_t hlo_rules_dims(operator_rule_t *rule, const char *key, int limit)
 {
     hlo_list_t list = {0};
@@ -22,7 +23,7 @@ hlo_list_t hlo_rules_dims(operator_rule_t *rule, const char *key, int limit)
         rule->status = hlo_attribute_dims(hlo_operator(rule)->module, hlo_operator(rule)->of, key,
                                           limit, &list);
     }
-    return list;
+    return rule->status == XM_OK ? list : (hlo_list_t){0};
 }
 
 int64_t hlo_rules_number(operator_rule_t *rule, const char *key, int64_t otherwise)

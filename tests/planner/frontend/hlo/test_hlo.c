@@ -585,6 +585,9 @@ static const struct {
     {"  x = f32[2,3] parameter(0)\n  r = f32[2,2] dot(x, x), lhs_contracting_dims={2}, "
      "rhs_contracting_dims={1}\n",
      "lhs_contracting_dims: there is no dimension 2"},
+    {"  x = f32[2,3] parameter(0)\n  r = f32[2,2] dot(x, x), lhs_contracting_dims={-1}, "
+     "rhs_contracting_dims={1}\n",
+     "lhs_contracting_dims: there is no dimension -1"},
     {"  x = f32[2,3] parameter(0)\n  r = f32[3,3] transpose(x), dimensions={1,0}\n",
      "dimension 1 of the result is 3, 2 is expected"},
     {"  x = f32[2,3] parameter(0)\n  r = f32[3,2] transpose(x), dimensions={1,1}\n",
