@@ -103,7 +103,8 @@ with tempfile.TemporaryDirectory() as work:
     expect(sum(event["args"]["bytes"] for event in planned) == 2 * made["net_bytes"], planned)
     # 16 MiB through one NIC at 10 Gbit/s: a little more than 13.4 ms; a hop of 4 MiB is eight chunks of 512 KiB.
     expect(0 <= max(event["ts"] + event["dur"] for event in planned) - 16 * 1024 ** 2 / 1.25e3 < 500, planned)
-    expect(all(event["args"]["chunks"] == 8 for event in events), events)
+    expect(all(event["args"]["chunks"] == 8 for event in (*measured, *planned)), events)
+    expect(sum(event["args"]["chunks"] for event in events) == 8 * 16 + 8 * 8, events)  # and a bar for each measured chunk
 
 messages = [line.split(",") for line in run([COMMANDS[1], "-b", "8", "-e", "1M", "-f", "16", "-i", "20", "--csv"]).stdout.splitlines()]
 expect([row[0] for row in messages] == ["size (B)", "8", "128", "2048", "32768", "524288"], messages)

@@ -44,5 +44,5 @@ if grep -q MISSED "$work/out"; then expected=1; else expected=0; fi
 [ "$status" -eq "$expected" ] || fail "status $status instead of $expected"
 status=0
 LEGS=ib "$SOURCE_DIR/bench/transport.sh" "$BUILD_DIR" 1 >"$work/out" 2>&1 || status=$?
-[ "$status" -eq 2 ] && grep -q "'ib' is neither shm nor tcp" "$work/out" || fail "a wrong leg"
+[ "$status" -eq 2 ] && grep -q "'ib' is neither shm, tcp nor failover" "$work/out" || fail "a wrong leg"
 echo "all as expected"

@@ -37,7 +37,7 @@ loss_and_delay() {
 # send in the very moment in which the kernel has no route: that is an error of the connection, and the rank is named. What
 # never happens are wrong bytes and jobs that hang.
 port_down_and_up() {
-    sentence='reshard-bench: .*rank [0-3] .* \(is gone\|has lost the connection to rank [0-3]\)'
+    sentence='reshard-bench: .*rank [0-3] .* \(is gone\|has lost the connection to rank [0-3]\|lives, but no message has passed\)'
     export XM_LOG=info # tells what the devices report
     start 150
     moving
@@ -70,7 +70,7 @@ naps() {
 }
 
 cut() {
-    sentence='reshard-bench: .*rank [0-3] .* \(is gone\|has lost the connection to rank [0-3]\)'
+    sentence='reshard-bench: .*rank [0-3] .* \(is gone\|has lost the connection to rank [0-3]\|lives, but no message has passed\)'
     start 100000
     moving
     wire noise loss 100%

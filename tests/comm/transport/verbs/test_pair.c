@@ -397,7 +397,7 @@ static int count_ended(end_t (*ends)[2])
 /* Once as much was in flight as will be. Registering memory is the caller's here. */
 START_TEST(posting_allocates_nothing)
 {
-    enum { WARM = 4, ROUNDS = 10 };
+    enum { WARM = 20, ROUNDS = 26 };
     static end_t ends[RANKS][2];
     xm_transport_t *transports[RANKS];
 
