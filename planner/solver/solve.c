@@ -14,6 +14,7 @@
 
 #include <math.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,8 +60,8 @@ typedef struct solve {
     const ap_cfn_t *cfn;
     const ap_cfn_options_t *options;
     int64_t begin;
-    int64_t nodes; /* written by the bounding thread */
-    bool settled;  /* the solution depends on the problem alone */
+    atomic_int_fast64_t nodes; /* written by the bounding thread */
+    bool settled;              /* the solution depends on the problem alone */
     atomic_int failed;
     char sentence[256];
     pthread_t thread[THREADS_MAX];
@@ -305,7 +306,7 @@ static xm_status_t settle(solve_t *solve)
     const ap_cfn_core_t *core = solve->shared.core;
     ap_cfn_shared_t alone;
     ap_cfn_dual_t *dual;
-    int64_t nodes = 0;
+    atomic_int_fast64_t nodes = 0;
     xm_status_t status = ap_cfn_shared_create(core, solve->shared.deadline, &alone);
 
     if (status != XM_OK) {

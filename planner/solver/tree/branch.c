@@ -23,7 +23,8 @@ enum { ROUNDS_ROOT = 120, ROUNDS_NODE = 30 };
  * goes on over several searches. */
 typedef struct search {
     ap_cfn_tree_t tree;
-    int64_t most, *nodes;
+    int64_t most;
+    atomic_int_fast64_t *nodes; /* another thread reports them */
 } search_t;
 
 static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherited, double *open);
@@ -120,7 +121,7 @@ static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherit
 /* Proves the optimum below a dual, or raises the bound as far as it gets. The root's dual is
  * only read, so a search that was stopped can be tried again with more nodes. */
 xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, double cap,
-                          int64_t most, int64_t *nodes)
+                          int64_t most, atomic_int_fast64_t *nodes)
 {
     search_t search = {.most = *nodes + most, .nodes = nodes};
     ap_cfn_node_t node;

@@ -9,6 +9,8 @@
  */
 #pragma once
 
+#include <stdatomic.h>
+
 #include "planner/solver/bound.h"
 #include "planner/solver/network.h"
 
@@ -20,4 +22,4 @@
  * was visited.
  */
 xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, double cap,
-                          int64_t most, int64_t *nodes);
+                          int64_t most, atomic_int_fast64_t *nodes);
