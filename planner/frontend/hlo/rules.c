@@ -14,7 +14,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* None where one of them is no dimension: callers go on with the list, and look at extents by it. */
+/* None where one of them is no dimension: callers go on with the list, and look at extents by it.
+ */
 hlo_list_t hlo_rules_dims(operator_rule_t *rule, const char *key, int limit)
 {
     hlo_list_t list = {0};
