@@ -136,30 +136,6 @@ static uint8_t choose(const header_t *header, int64_t count, size_t spare)
     return kind;
 }
 
-/* A run's values from the tile to the encoding, or back. Elements of the common sizes are moved one
- * by one where runs are short. */
-static inline void move(char *to, const char *from, int64_t count, size_t size)
-{
-    if (count > 1) {
-        memcpy(to, from, (size_t)count * size);
-        return;
-    }
-    switch (size) {
-    case 1:
-        *to = *from;
-        break;
-    case 2:
-        memcpy(to, from, 2);
-        break;
-    case 4:
-        memcpy(to, from, 4);
-        break;
-    default:
-        memcpy(to, from, size);
-        break;
-    }
-}
-
 /* Writes values to the positions of a tile. Positions ascend, so a run of the box is looked for
  * only when the one at hand has ended. False: a position is not in the range, or there are more
  * than `limit`, or fewer. */
@@ -181,8 +157,8 @@ static inline bool scatter(const xm_view_t *view, char *tile, int64_t first, int
                 end = at + xm_cursor_run(&cursor);
             }
             part = length < end - at ? length : end - at;
-            move(tile + cursor.offset + (at - begin) * view->element_size,
-                 values + (size_t)done * size, part, size);
+            xm_copy_run(tile + cursor.offset + (at - begin) * view->element_size,
+                        values + (size_t)done * size, part * view->element_size);
         }
     }
     return done == limit;
@@ -401,6 +377,9 @@ static bool walk_ranges(const xm_encoded_range_t *range, int64_t first, int64_t 
             int64_t begin = range->first + at > first ? range->first + at : first;
             int64_t stop = range->first + at + length;
 
+            if (length > walk.header.changed - done) {
+                return false; /* it has fewer values than positions */
+            }
             stop = stop < first + count ? stop : first + count;
             if (begin >= stop) {
                 continue;

@@ -99,32 +99,6 @@ bool xm_view_chunks_contiguous(const xm_view_t *view, int64_t first, int64_t chu
     return view->dims == 1 || (run % chunk == 0 && first % chunk == 0);
 }
 
-/* Short runs get constant sizes here, so that the compiler makes plain loads and stores
- * of them instead of calls; columns of single elements are the case that matters. */
-static inline void copy_run(char *to, const char *from, int64_t bytes)
-{
-    switch (bytes) {
-    case 1:
-        *to = *from;
-        break;
-    case 2:
-        memcpy(to, from, 2);
-        break;
-    case 4:
-        memcpy(to, from, 4);
-        break;
-    case 8:
-        memcpy(to, from, 8);
-        break;
-    case 16:
-        memcpy(to, from, 16);
-        break;
-    default:
-        memcpy(to, from, (size_t)bytes);
-        break;
-    }
-}
-
 static int64_t min2(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -140,7 +114,7 @@ void xm_view_pack(const xm_view_t *view, const void *buffer, int64_t first, int6
     while (count > 0) {
         int64_t run = min2(xm_cursor_run(&cursor), count);
 
-        copy_run(to, (const char *)buffer + cursor.offset, run * view->element_size);
+        xm_copy_run(to, (const char *)buffer + cursor.offset, run * view->element_size);
         to += run * view->element_size;
         count -= run;
         xm_cursor_advance(&cursor, run);
@@ -157,7 +131,7 @@ void xm_view_unpack(const xm_view_t *view, void *buffer, int64_t first, int64_t 
     while (count > 0) {
         int64_t run = min2(xm_cursor_run(&cursor), count);
 
-        copy_run((char *)buffer + cursor.offset, from, run * view->element_size);
+        xm_copy_run((char *)buffer + cursor.offset, from, run * view->element_size);
         from += run * view->element_size;
         count -= run;
         xm_cursor_advance(&cursor, run);
@@ -182,7 +156,7 @@ static inline void copy_range(const xm_view_t *from, const void *from_buffer, co
         if (stream && bytes >= STREAM_LEAST) {
             xm_stream_copy(into, out_of, (size_t)bytes);
         } else {
-            copy_run(into, out_of, bytes);
+            xm_copy_run(into, out_of, bytes);
         }
         count -= run;
         xm_cursor_advance(&source, run);

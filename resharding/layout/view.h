@@ -11,6 +11,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "comm/memory.h"
 #include "resharding/layout/box.h"
@@ -43,6 +44,32 @@ static inline int64_t xm_cursor_run(const xm_cursor_t *cursor)
 
 /** Moves forward by at most the rest of the run. */
 void xm_cursor_advance(xm_cursor_t *cursor, int64_t count);
+
+/** Copies a run. Short ones get constant sizes here, so that the compiler makes plain loads and
+ * stores of them instead of calls; columns of single elements are the case that matters. */
+static inline void xm_copy_run(char *to, const char *from, int64_t bytes)
+{
+    switch (bytes) {
+    case 1:
+        *to = *from;
+        break;
+    case 2:
+        memcpy(to, from, 2);
+        break;
+    case 4:
+        memcpy(to, from, 4);
+        break;
+    case 8:
+        memcpy(to, from, 8);
+        break;
+    case 16:
+        memcpy(to, from, 16);
+        break;
+    default:
+        memcpy(to, from, (size_t)bytes);
+        break;
+    }
+}
 
 /** Describes non-empty @p box inside @p tile, which contains it. */
 void xm_view_init(xm_view_t *view, const xm_box_t *tile, const xm_box_t *box, int64_t element_size);

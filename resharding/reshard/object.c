@@ -318,19 +318,6 @@ static xm_status_t finish(xm_reshard_t *self, xm_reshard_t **reshard)
     return XM_OK;
 }
 
-xm_status_t xm_reshard_create(xm_worker_t *worker, const xm_reshard_params_t *params,
-                              xm_reshard_t **reshard)
-{
-    xm_reshard_t *self;
-    xm_status_t status;
-
-    if (XM_IS_NULL(reshard)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
-    status = begin_own(worker, params, NULL, &self);
-    return status < 0 ? status : finish(self, reshard);
-}
-
 xm_status_t xm_reshard_create_changes(xm_worker_t *worker, const xm_reshard_params_t *params,
                                       const xm_executor_changes_t *changes, xm_reshard_t **reshard)
 {
@@ -338,6 +325,13 @@ xm_status_t xm_reshard_create_changes(xm_worker_t *worker, const xm_reshard_para
     xm_status_t status = begin_own(worker, params, changes, &self);
 
     return status < 0 ? status : finish(self, reshard);
+}
+
+xm_status_t xm_reshard_create(xm_worker_t *worker, const xm_reshard_params_t *params,
+                              xm_reshard_t **reshard)
+{
+    return XM_IS_NULL(reshard) ? XM_ERR_INVALID_ARGUMENT
+                               : xm_reshard_create_changes(worker, params, NULL, reshard);
 }
 
 xm_executor_t *xm_reshard_executor(const xm_reshard_t *reshard)
