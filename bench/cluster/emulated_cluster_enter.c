@@ -33,26 +33,32 @@ static bool is_foreign(pid_t pid)
            (own.st_ino != theirs.st_ino || own.st_dev != theirs.st_dev);
 }
 
-/* Joins namespaces of a process. The working directory is looked up again among the new
- * mounts. */
+/* Joins namespaces of a process. Other mounts set the root back to theirs, so the process' own is
+ * taken: that of a cluster made inside a chroot. The working directory is looked up again in it. */
 static xm_status_t join(pid_t pid, int pidfd, int flags, const char *name)
 {
-    char folder[PATH_MAX];
-    int death_signal = 0;
+    char folder[PATH_MAX], path[64];
+    int death_signal = 0, root;
+    xm_status_t status = XM_OK;
 
     (void)prctl(PR_GET_PDEATHSIG, &death_signal);
     if (getcwd(folder, sizeof(folder)) == NULL) {
         return xm_error_set(XM_ERR_IO, "the working directory has no path: %s", strerror(errno));
     }
-    if (setns(pidfd, flags | (is_foreign(pid) ? CLONE_NEWUSER : 0)) != 0) {
-        return xm_error_set(XM_ERR_IO, "cannot enter %s: %s", name, strerror(errno));
+    (void)snprintf(path, sizeof(path), "/proc/%d/root", (int)pid);
+    root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0 || setns(pidfd, flags | (is_foreign(pid) ? CLONE_NEWUSER : 0)) != 0 ||
+        fchdir(root) != 0 || chroot(".") != 0) {
+        status = xm_error_set(XM_ERR_IO, "cannot enter %s: %s", name, strerror(errno));
+    } else if (chdir(folder) != 0) {
+        status = xm_error_set(XM_ERR_IO, "%s has no folder %s: %s", name, folder, strerror(errno));
     }
     /* Another user namespace undoes the death signal, so it is set again. */
     (void)prctl(PR_SET_PDEATHSIG, death_signal);
-    if (chdir(folder) != 0) {
-        return xm_error_set(XM_ERR_IO, "%s has no folder %s: %s", name, folder, strerror(errno));
+    if (root >= 0) {
+        (void)close(root);
     }
-    return XM_OK;
+    return status;
 }
 
 /* Ends as the child did, without writing a second core. */
