@@ -27,7 +27,7 @@ class FirstRun(unittest.TestCase):
         said = root.run("cd /root/crossmesh && ./run 2>&1", timeout=1800)
         print(f"{said}{time.monotonic() - began:.0f} s", flush=True)
         self.assertLessEqual(said.count("\n"), 60)
-        self.assertLessEqual(max(map(len, said.splitlines())), 140)
+        self.assertLessEqual(max(map(len, said.splitlines())), 132)
         self.assertIn("`explain` finds no plan faster than the first two", said)
         return said, time.monotonic() - began
 
