@@ -18,8 +18,8 @@ import sys
 PEAKS = {"h100": 989.4e12, "a100": 312e12, "mi300x": 1307.4e12, "gb200": 2500e12, "p3": 125e12}
 # Model FLOP/s of a device as published, of which number type, and where.
 PUBLISHED = {
-    ("h100", "llama3-8b"): (697e12, 1979e12, "FP8, 8 GPUs, sequence 8192: NeMo 24.07"),
-    ("h100", "llama3-70b"): (738e12, 1979e12, "FP8, 64 GPUs, sequence 8192: NeMo 24.07"),
+    ("h100", "llama3-8b"): (697e12, 1979e12, "FP8, 8 GPUs, 8k tokens: NeMo 24.07"),
+    ("h100", "llama3-70b"): (738e12, 1979e12, "FP8, 64 GPUs, 8k tokens: NeMo 24.07"),
     ("h100", "mixtral-8x7b"): (468e12, 989.4e12, "BF16: Megatron Core 0.9"),
     # 14.8e12 tokens of 37e9 used parameters in 2.664e6 hours of a GPU.
     ("h100", "deepseek-v3"): (6 * 37e9 * 14.8e12 / (2.664e6 * 3600), 989.4e12,
