@@ -82,7 +82,7 @@ static xm_status_t list_rows(const compare_options_t *o)
                       : space->stage_devices == 1 ? "of one"
                                                   : "any");
         xm_table_text(&table, "%s", recompute_text(space));
-        xm_table_text(&table, "%s", ap_search_kind_name(row->search));
+        xm_table_text(&table, "%s", ap_planner_preset_search(row));
         xm_table_text(&table, "%s", row->schedule.kind);
         xm_table_text(&table, "%s", row->memory ? "yes" : "no");
     }
@@ -221,8 +221,8 @@ static json_t *curve_to_json(const ap_like_result_t *row)
 static json_t *row_to_json(const ap_like_result_t *row, const ap_like_result_t *ours)
 {
     json_t *object = json_pack("{s:s, s:s, s:f, s:I}", "planner", row->row->name, "search",
-                               ap_search_kind_name(row->row->search), "search_s",
-                               row->search_seconds, "judged", (json_int_t)row->judged);
+                               ap_planner_preset_search(row->row), "search_s", row->search_seconds,
+                               "judged", (json_int_t)row->judged);
     const ap_plan_info_t *info;
     char differs[DIFFERENCE];
 

@@ -17,6 +17,7 @@
 #include "planner/cli/pareto.h"
 #include "planner/cli/plan_like.h"
 #include "planner/published/like.h"
+#include "planner/published/placement.h"
 #include "planner/plan.h"
 #include "planner/search.h"
 #include "planner/plugin.h"
@@ -33,7 +34,7 @@ typedef struct plan_options {
     const char *output, *plot, *schedule, *like;
     const char *layers, *layer_pattern, *planner, *request;
     xm_cli_list_t dims;
-    int devices, submeshes;
+    int devices, submeshes, seed, budget;
     uint64_t bandwidth;
     double overlap, time_limit;
     xm_cli_json_t json;
@@ -286,8 +287,8 @@ static const char *const asking[] = {
     "submeshes", "no-cross-mesh", "keep-host-order", "memory-reserve",   "all-devices",  "overlap",
     NULL};
 static const char *const doing[] = {"plot", "time-limit", "pareto", NULL};
-static const char *const inputs[] = {"like",         "devices",       "bandwidth",
-                                     "memory-limit", "micro-batches", NULL};
+static const char *const inputs[] = {"like", "devices", "bandwidth",     "memory-limit",
+                                     "seed", "budget",  "micro-batches", NULL};
 
 static xm_status_t refuse(const xm_cli_t *cli, const char *const *names, const char *other)
 {
@@ -305,6 +306,8 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
     ap_plan_like_t like = {.planner = o->like,
                            .input = ap_command_argument(cli, 0),
                            .devices = o->devices,
+                           .seed = o->seed,
+                           .budget = (int64_t)o->budget * 1000,
                            .json = &o->json};
     int64_t micro_batches[1];
     size_t count;
@@ -342,15 +345,18 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
  * would let the user believe that the cluster had been changed. */
 static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
 {
+    static const char *const of_inputs[] = {"devices", "bandwidth", "seed", "budget"};
     const char *unexpected = ap_command_argument(cli, 0);
 
     if (unexpected != NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unexpected argument '%s'", unexpected);
     }
-    if (o->devices != 0 || o->bandwidth != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--%s is for an input of --like; a cluster has its own",
-                            o->devices != 0 ? "devices" : "bandwidth");
+    for (size_t i = 0; i < sizeof(of_inputs) / sizeof(of_inputs[0]); ++i) {
+        if (xm_cli_given(cli, of_inputs[i])) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "--%s is for an input of --like; a cluster has its own",
+                                of_inputs[i]);
+        }
     }
     if (o->like != NULL && o->planner != NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--planner has no meaning with --like");
@@ -381,7 +387,9 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
 int ap_command_plan(int argc, char *const *argv)
 {
     plan_options_t o = {.search.memory_limit = AP_COMMAND_NOT_GIVEN,
-                        .overlap = AP_COMMAND_NO_OVERLAP};
+                        .overlap = AP_COMMAND_NO_OVERLAP,
+                        .seed = 1,
+                        .budget = (int)(AP_PLACEMENT_BUDGET / 1000)};
     const xm_cli_option_t table[] = {
         {"model", 0, XM_CLI_STRING, &o.search.model, "NAME|FILE", 0, 0,
          "Built-in model (autopar import lists them), HLO text, ONNX model or JSON graph of "
@@ -425,6 +433,11 @@ int ap_command_plan(int argc, char *const *argv)
         {"like", 0, XM_CLI_STRING, &o.like, "NAME", 0, 0,
          "Plan the model as another planner would (autopar compare --list), or an "
          "INPUT.json of piper or dnn-partitioning as they pose the problem."},
+        {"seed", 0, XM_CLI_INT, &o.seed, "NUMBER", 0, 1 << 30,
+         "With --like and INPUT.json: seed of the search (default 1)."},
+        {"budget", 0, XM_CLI_INT, &o.budget, "THOUSANDS", 1, 1 << 30,
+         "With --like and INPUT.json: thousands of moves of an operator that the search may try "
+         "(default 4000)."},
         {"devices", 0, XM_CLI_INT, &o.devices, "COUNT", 1, 10000,
          "With --like: devices, instead of the input's."},
         {"bandwidth", 0, XM_CLI_BYTES, &o.bandwidth, "BYTES", 0, 0,

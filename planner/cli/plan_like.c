@@ -17,16 +17,11 @@
 
 #include "cli_support.h"
 #include "comm/base.h"
-#include "planner/published/placement.h"
+#include "planner/published/like.h"
 #include "planner/published/piper.h"
+#include "planner/published/placement.h"
 
-enum { PIPER, DNN_PARTITIONING, PLANNERS, TEXT = 32 };
-
-static const char *const planners[PLANNERS] = {"piper", "dnn-partitioning"};
-
-/* The seed from which the starts of the local search are drawn. It is fixed, so that the same file
- * always gives the same placement. */
-static const uint64_t SEED = 1;
+enum { TEXT = 32 };
 
 /* Gives the document where --json and -J say, and to -o. Takes it over. */
 static xm_status_t give_document(const ap_plan_like_t *like, json_t *document)
@@ -147,10 +142,10 @@ static json_t *placement_to_json(const ap_placement_problem_t *problem,
                      "devices", devices);
 }
 
-static void print_placement(const ap_placement_problem_t *problem, const ap_placement_t *contiguous,
-                            const ap_placement_t *free_form)
+static void print_placement(const ap_planner_preset_t *row, const ap_placement_problem_t *problem,
+                            const ap_placement_t *contiguous, const ap_placement_t *free_form)
 {
-    (void)printf("# dnn-partitioning: %d operators in %d groups on %d accelerators and %d CPUs\n",
+    (void)printf("# %s: %d operators in %d groups on %d accelerators and %d CPUs\n", row->name,
                  problem->node_count, contiguous->groups, problem->accelerators, problem->cpus);
     (void)printf("# %6s %12s %12s %16s\n", "device", "kind", "load", "not contiguous");
     for (int device = 0; device < contiguous->devices; ++device) {
@@ -159,16 +154,20 @@ static void print_placement(const ap_placement_problem_t *problem, const ap_plac
                      contiguous->loads[device], free_form->loads[device]);
     }
     (void)printf("largest load %.4f contiguous (%s; %d contiguous beginnings, %" PRId64
-                 " parts), %.4f not contiguous (local search)\n",
+                 " parts), %.4f not contiguous (%s)\n",
                  contiguous->load, contiguous->exact ? "optimal" : "best along one order",
-                 contiguous->ideals, contiguous->pairs, free_form->load);
+                 contiguous->ideals, contiguous->pairs, free_form->load,
+                 ap_placement_search_name(row->proposals));
 }
 
-/* Solves the problem twice: first with contiguous parts, which a pipeline needs and for which the
- * answer is exact where the down-sets are few enough, then without that condition by local search,
- * which starts from the first answer and so is never worse. */
-static xm_status_t run_placement(const ap_plan_like_t *like, const char *text, size_t length)
+/* Solves the problem twice: with contiguous parts, which a pipeline needs and for which the answer
+ * is exact where the down-sets are few enough, and without that condition by the planner's search.
+ * That of dnn-partitioning starts from the first answer, so it is never worse; others know nothing
+ * of it. */
+static xm_status_t run_placement(const ap_plan_like_t *like, const ap_planner_preset_t *row,
+                                 const char *text, size_t length)
 {
+    ap_placement_query_t query = {row->proposals, (uint64_t)like->seed, like->budget, NULL};
     ap_placement_problem_t problem;
     ap_placement_t contiguous = {0}, free_form = {0};
     xm_status_t status = ap_import_dnn_partitioning(like->input, text, length, &problem);
@@ -180,16 +179,17 @@ static xm_status_t run_placement(const ap_plan_like_t *like, const char *text, s
     problem.memory = like->memory > 0.0 ? like->memory : problem.memory;
     status = ap_placement_solve(&problem, &contiguous);
     if (status == XM_OK) {
-        status = ap_placement_search(&problem, &contiguous, SEED, &free_form);
+        query.start = row->search == AP_SEARCH_PLACEMENT ? &contiguous : NULL;
+        status = ap_placement_search(&problem, &query, &free_form);
     }
     if (status == XM_OK) {
         if (!like->json->print) {
-            print_placement(&problem, &contiguous, &free_form);
+            print_placement(row, &problem, &contiguous, &free_form);
         }
-        status = give_document(
-            like, json_pack("{s:s, s:o, s:o}", "planner", "dnn-partitioning", "contiguous",
-                            placement_to_json(&problem, &contiguous), "not_contiguous",
-                            placement_to_json(&problem, &free_form)));
+        status = give_document(like,
+                               json_pack("{s:s, s:o, s:o}", "planner", row->name, "contiguous",
+                                         placement_to_json(&problem, &contiguous), "not_contiguous",
+                                         placement_to_json(&problem, &free_form)));
     }
     ap_placement_clear(&free_form);
     ap_placement_clear(&contiguous);
@@ -197,25 +197,32 @@ static xm_status_t run_placement(const ap_plan_like_t *like, const char *text, s
     return status;
 }
 
+/* Rows that place the operators of a graph read its file; piper reads its own. */
 xm_status_t ap_plan_like_run(const ap_plan_like_t *like)
 {
+    const ap_planner_preset_t *row;
     char *text;
     size_t length;
-    int planner;
-    xm_status_t status = xm_text_choose("planner", like->planner, planners, PLANNERS, &planner);
+    bool piper, places;
+    xm_status_t status = ap_planner_preset_find(like->planner, &row);
 
-    if (status == XM_OK && planner != PIPER && (like->micro_batches > 0 || like->bandwidth > 0.0)) {
-        status =
-            xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s has no meaning with --like %s",
-                         like->micro_batches > 0 ? "micro-batches" : "bandwidth", like->planner);
-    }
-    if (status == XM_OK) {
-        status = xm_text_load(like->input, &text, &length);
-    }
     if (status != XM_OK) {
         return status;
     }
-    status = planner == PIPER ? run_piper(like, text, length) : run_placement(like, text, length);
-    free(text);
+    piper = row->search == AP_SEARCH_IDEALS;
+    places = row->search == AP_SEARCH_PLACEMENT || row->search == AP_SEARCH_PROPOSALS;
+    if (!piper && !places) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "--like %s needs --model: it has no input file of its own", row->name);
+    }
+    if (places && (like->micro_batches > 0 || like->bandwidth > 0.0)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s has no meaning with --like %s",
+                            like->micro_batches > 0 ? "micro-batches" : "bandwidth", row->name);
+    }
+    status = xm_text_load(like->input, &text, &length);
+    if (status == XM_OK) {
+        status = piper ? run_piper(like, text, length) : run_placement(like, row, text, length);
+        free(text);
+    }
     return status;
 }

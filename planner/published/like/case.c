@@ -98,7 +98,7 @@ xm_status_t ap_like_consider(ap_like_t *like, const ap_like_case_t *one,
     xm_status_t status;
 
     (void)snprintf(optimiser, sizeof(optimiser), "like %s: %s", like->row->name,
-                   ap_search_kind_name(like->row->search));
+                   ap_planner_preset_search(like->row));
     recipe.optimiser = optimiser;
     status = ap_plan_assemble(&recipe, &info, &plan);
     return status == XM_OK ? ap_like_consider_plan(like, plan, kept) : status;

@@ -275,6 +275,7 @@ static xm_status_t pose_placement(const ap_like_t *like, const ap_like_case_t *o
     problem->edge_count = like->layers - 1;
     problem->accelerators = like->hosts * like->devices_per_host;
     problem->memory = like->limit;
+    problem->chain = true;
     for (int l = 0; l < like->layers && status == XM_OK; ++l) {
         ap_placement_node_t *node = &problem->nodes[l];
         ap_stage_cost_t cost = {0};
@@ -325,8 +326,12 @@ xm_status_t ap_like_placement(ap_like_t *like, ap_like_case_t *one)
     ap_plan_part_t *parts = xm_arena_get(&problem.arena, (size_t)like->layers, sizeof(*parts));
     xm_status_t status = parts == NULL ? no_memory(like) : pose_placement(like, one, &problem);
 
-    if (status == XM_OK) {
+    if (status == XM_OK && like->row->search == AP_SEARCH_PLACEMENT) {
         status = ap_placement_solve(&problem, &placement);
+    } else if (status == XM_OK) {
+        const ap_placement_query_t query = {like->row->proposals, 1, AP_PLACEMENT_BUDGET / 8, NULL};
+
+        status = ap_placement_search(&problem, &query, &placement);
     }
     if (status == XM_OK) {
         status = evaluate(like, one, parts, read_placement(like, &placement, parts));

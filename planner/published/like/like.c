@@ -72,6 +72,7 @@ static xm_status_t search(ap_like_t *like)
         [AP_SEARCH_LAYERWISE] = ap_like_layerwise,
         [AP_SEARCH_IDEALS] = ap_like_ideals,
         [AP_SEARCH_PLACEMENT] = ap_like_placement,
+        [AP_SEARCH_PROPOSALS] = ap_like_placement,
     };
     ap_like_case_fn *const of_case = searches[like->row->search];
 
@@ -88,7 +89,7 @@ static xm_status_t narrow(ap_like_t *like)
 
     /* A placement may leave devices idle; other rows with one device to a stage use all or none. */
     if (space->stage_devices == 1 && devices > like->layers &&
-        like->row->search != AP_SEARCH_PLACEMENT) {
+        like->row->search != AP_SEARCH_PLACEMENT && like->row->search != AP_SEARCH_PROPOSALS) {
         return xm_error_set(XM_ERR_NO_SOLUTION,
                             "%s has stages of one device: %d layers do not fill %d devices",
                             like->row->name, like->layers, devices);

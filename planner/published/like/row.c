@@ -25,6 +25,7 @@ enum {
         .roles = {AP_ROLE_DATA, AP_ROLE_DATA, AP_ROLE_DATA, AP_ROLE_DATA},                         \
         .parameter_modes = REPLICATED, .one_axis = true, .pipeline = true, __VA_ARGS__             \
     }
+#define PLACED DATA_PIPELINE(.stage_devices = 1, .keep = true)
 #define TENSOR_PIPELINE                                                                            \
     {                                                                                              \
         .roles = {AP_ROLE_DATA, AP_ROLE_TENSOR, AP_ROLE_TENSOR, AP_ROLE_TENSOR},                   \
@@ -66,8 +67,22 @@ static const ap_planner_preset_t rows[] = {
         AP_SEARCH_GRID, "pipedream-2bw", true),
     ROW("dapple", "Fan, PPoPP'21", DATA_PIPELINE(.recompute = true, .keep = true), AP_SEARCH_STAGES,
         "1f1b", true),
-    ROW("dnn-partitioning", "Tarnawski, NeurIPS'20",
-        DATA_PIPELINE(.stage_devices = 1, .keep = true), AP_SEARCH_PLACEMENT, STASHED, true),
+    ROW("dnn-partitioning", "Tarnawski, NeurIPS'20", PLACED, AP_SEARCH_PLACEMENT, STASHED, true),
+    /* Placements that are proposed rather than computed. */
+    ROW("colocrl", "Mirhoseini, ICML'17", PLACED, AP_SEARCH_PROPOSALS, STASHED, true,
+        .proposals = AP_PLACEMENT_POLICY, .also = {"hdp", "gdp", "spotlight", "auto-map"}),
+    ROW("placeto", "Addanki, NeurIPS'19", PLACED, AP_SEARCH_PROPOSALS, STASHED, true,
+        .proposals = AP_PLACEMENT_STEPWISE),
+    ROW("regal", "Paliwal, ICLR'20", PLACED, AP_SEARCH_PROPOSALS, STASHED, true,
+        .proposals = AP_PLACEMENT_BRKGA),
+    ROW("pesto", "Hafeez, Middleware'21", PLACED, AP_SEARCH_PROPOSALS, STASHED, true,
+        .proposals = AP_PLACEMENT_BRANCH),
+    ROW("ftpipe", "Eliad, ATC'21", PLACED, AP_SEARCH_PROPOSALS, STASHED, true,
+        .proposals = AP_PLACEMENT_LPT),
+    ROW("neo", "Mudigere, ISCA'22", PLACED, AP_SEARCH_PROPOSALS, STASHED, true,
+        .proposals = AP_PLACEMENT_KARMARKAR),
+    ROW("scotch", "Pellegrini, 1996", PLACED, AP_SEARCH_PROPOSALS, STASHED, true,
+        .proposals = AP_PLACEMENT_PART, .also = {"metis", "kernighan-lin"}),
     ROW("piper", "Tarnawski, NeurIPS'21", TENSOR_PIPELINE, AP_SEARCH_IDEALS, "1f1b", true),
     ROW("optcnn", "Jia, ICML'18", OPERATORS, AP_SEARCH_REDUCTION, "1f1b", false),
     ROW("pase", "Elango, IPDPS'21", OPERATORS, AP_SEARCH_ORDERING, "1f1b", false),
@@ -95,21 +110,27 @@ const ap_planner_preset_t *ap_planner_presets(int *count)
 
 xm_status_t ap_planner_preset_find(const char *name, const ap_planner_preset_t **row)
 {
-    const char *names[ROWS];
-    int index;
+    const char *names[ROWS * (1 + AP_PRESET_ALSO)];
+    int row_of[ROWS * (1 + AP_PRESET_ALSO)], index;
+    size_t count = 0;
     xm_status_t status;
 
     for (int i = 0; i < ROWS; ++i) {
-        names[i] = rows[i].name;
+        row_of[count] = i;
+        names[count++] = rows[i].name;
+        for (int j = 0; j < AP_PRESET_ALSO && rows[i].also[j] != NULL; ++j) {
+            row_of[count] = i;
+            names[count++] = rows[i].also[j];
+        }
     }
-    status = xm_text_choose("planner", name, names, ROWS, &index);
+    status = xm_text_choose("planner", name, names, count, &index);
     if (status == XM_OK) {
-        *row = &rows[index];
+        *row = &rows[row_of[index]];
     }
     return status;
 }
 
-const char *ap_search_kind_name(ap_search_kind_t kind)
+const char *ap_planner_preset_search(const ap_planner_preset_t *row)
 {
     static const char *const names[] = {
         [AP_SEARCH_STAGES] = "stage slicing",
@@ -125,5 +146,6 @@ const char *ap_search_kind_name(ap_search_kind_t kind)
         [AP_SEARCH_PLACEMENT] = "DP over down-sets",
     };
 
-    return names[kind];
+    return row->search == AP_SEARCH_PROPOSALS ? ap_placement_search_name(row->proposals)
+                                              : names[row->search];
 }

@@ -16,6 +16,7 @@
  */
 #pragma once
 
+#include "planner/published/placement.h"
 #include "planner/stage.h"
 
 typedef enum ap_search_kind {
@@ -33,7 +34,8 @@ typedef enum ap_search_kind {
     AP_SEARCH_LAYERWISE, /**< grid of equal stages, within them one uniform sharding per layer under
                             the memory limit */
     AP_SEARCH_IDEALS,    /**< DP over down-sets with data and tensor degrees (piper.h) */
-    AP_SEARCH_PLACEMENT  /**< DP over down-sets, one device each (placement.h) */
+    AP_SEARCH_PLACEMENT, /**< DP over down-sets, one device each (placement.h) */
+    AP_SEARCH_PROPOSALS  /**< placements proposed by the row's `proposals` (placement.h) */
 } ap_search_kind_t;
 
 typedef struct ap_row_schedule {
@@ -42,20 +44,25 @@ typedef struct ap_row_schedule {
     bool stash;       /**< a version of the parameters for every micro-batch in flight */
 } ap_row_schedule_t;
 
+enum { AP_PRESET_ALSO = 4 };
+
 typedef struct ap_planner_preset {
     const char *name;
     const char *source; /**< authors, venue and year */
     ap_space_t space;
     ap_search_kind_t search;
     ap_row_schedule_t schedule;
-    bool memory; /**< it looks at the memory of a device */
+    bool memory;                      /**< it looks at the memory of a device */
+    ap_placement_kind_t proposals;    /**< of AP_SEARCH_PROPOSALS */
+    const char *also[AP_PRESET_ALSO]; /**< others whose planner is this one here; NULL after them */
 } ap_planner_preset_t;
 
 /** The table, `default` (ours) last. */
 const ap_planner_preset_t *ap_planner_presets(int *count);
 
-/** The row of this name; an unknown name is an error that gives the nearest. */
+/** The row of this name or one of its others; an unknown name is an error that gives the nearest.
+ */
 xm_status_t ap_planner_preset_find(const char *name, const ap_planner_preset_t **row);
 
 /** "stage slicing", "grid", … */
-const char *ap_search_kind_name(ap_search_kind_t kind);
+const char *ap_planner_preset_search(const ap_planner_preset_t *row);

@@ -13,8 +13,7 @@
  * Operators of one colour stay together, a backward operator with its forward one. The contiguous
  * optimum gives every device a contiguous part of the forward graph; it is found by a dynamic
  * programme over down-sets (ideals.h), pruned by a first answer from one order of the operators,
- * and is exact. Without contiguity a seeded local search starts from it: never worse, rarely
- * optimal.
+ * and is exact. Without contiguity there are searches, seeded and with a budget.
  *
  * Units: those of the input. Deterministic. Threads: no shared state.
  */
@@ -42,6 +41,8 @@ typedef struct ap_placement_problem {
     ap_precedence_t *edges; /**< between indices of nodes */
     int accelerators, cpus; /**< at most */
     double memory;          /**< of an accelerator */
+    bool chain;             /**< nodes are a chain in their order; searches give each device one
+                                 part */
     xm_arena_t arena;       /**< of all that it points to */
 } ap_placement_problem_t;
 
@@ -64,12 +65,38 @@ typedef struct ap_placement {
  */
 xm_status_t ap_placement_solve(const ap_placement_problem_t *problem, ap_placement_t *placement);
 
+/** How a search proposes placements, after those who published it. */
+typedef enum ap_placement_kind {
+    AP_PLACEMENT_LOCAL,     /**< moves of one group, from many starts */
+    AP_PLACEMENT_PART,      /**< multilevel partitioning, Kernighan and Lin */
+    AP_PLACEMENT_LPT,       /**< longest processing time first */
+    AP_PLACEMENT_KARMARKAR, /**< Karmarkar's and Karp's differencing */
+    AP_PLACEMENT_BRANCH,    /**< branch and bound over clusters */
+    AP_PLACEMENT_POLICY,    /**< policy gradient over clusters */
+    AP_PLACEMENT_STEPWISE,  /**< policy that draws one group's device a step */
+    AP_PLACEMENT_BRKGA      /**< genetic algorithm over random keys */
+} ap_placement_kind_t;
+
+/** A budget for graphs of a thousand groups: seconds. */
+#define AP_PLACEMENT_BUDGET INT64_C(4000000)
+
+typedef struct ap_placement_query {
+    ap_placement_kind_t kind;
+    uint64_t seed;
+    int64_t budget;              /**< moves of a group; what a placement of all costs is so many */
+    const ap_placement_t *start; /**< from ap_placement_solve(), or NULL: from partitioning */
+} ap_placement_query_t;
+
 /**
- * Improves @p start (from ap_placement_solve()) without asking for contiguity, by moves and swaps
- * of groups from many starts; @p seed chooses them.
+ * Searches without asking for contiguity (but on a chain). Never worse than its start, nor, without
+ * one, than AP_PLACEMENT_PART. Equal seeds and budgets give equal placements.
+ * XM_ERR_NO_SOLUTION: it found none that fits.
  */
-xm_status_t ap_placement_search(const ap_placement_problem_t *problem, const ap_placement_t *start,
-                                uint64_t seed, ap_placement_t *placement);
+xm_status_t ap_placement_search(const ap_placement_problem_t *problem,
+                                const ap_placement_query_t *query, ap_placement_t *placement);
+
+/** "local search", "policy gradient", ... */
+const char *ap_placement_search_name(ap_placement_kind_t kind);
 
 /**
  * The loads of a placement, from the definition. XM_ERR_CORRUPT: a colour is torn apart, a node is

@@ -277,7 +277,7 @@ START_TEST(names_are_found_or_the_nearest_is_given)
     for (int i = 0; i < count; ++i) {
         ck_assert_xm_ok(ap_planner_preset_find(rows[i].name, &row));
         ck_assert_ptr_eq(row, &rows[i]);
-        ck_assert_str_ne(ap_search_kind_name(row->search), "");
+        ck_assert_str_ne(ap_planner_preset_search(row), "");
     }
     ck_assert_xm_fails(ap_planner_preset_find("megatorn", &row), XM_ERR_INVALID_ARGUMENT,
                        "did you mean megatron?");

@@ -82,11 +82,13 @@ START_TEST(search_without_contiguity_beats_the_published_one)
 {
     ap_placement_problem_t problem;
     ap_placement_t contiguous, free_form, again;
+    ap_placement_query_t query = {AP_PLACEMENT_LOCAL, 1, AP_PLACEMENT_BUDGET, NULL};
 
     load_problem("bert24_training", &problem);
     ck_assert_xm_ok(ap_placement_solve(&problem, &contiguous));
-    ck_assert_xm_ok(ap_placement_search(&problem, &contiguous, 1, &free_form));
-    ck_assert_xm_ok(ap_placement_search(&problem, &contiguous, 1, &again));
+    query.start = &contiguous;
+    ck_assert_xm_ok(ap_placement_search(&problem, &query, &free_form));
+    ck_assert_xm_ok(ap_placement_search(&problem, &query, &again));
     ck_assert_double_le(free_form.load, 39.9433);
     ck_assert_double_eq(free_form.load, again.load);
     ap_placement_clear(&again);
@@ -193,10 +195,57 @@ static bool is_contiguous(const ap_placement_problem_t *problem, const int *devi
     return placed == (1U << devices) - 1;
 }
 
+/* Forward layers of several branches each, with their backward ones: 3 accelerators, unequal times
+ * and outputs. */
+static void layered_problem(uint64_t seed, ap_placement_problem_t *problem)
+{
+    enum { DEPTH = 12, WIDTH = 5, NODES = DEPTH * WIDTH };
+    uint64_t state = seed;
+
+    *problem = (ap_placement_problem_t){.accelerators = 2 + (int)(seed % 5), .memory = 1e9};
+    problem->nodes = xm_arena_get(&problem->arena, NODES, sizeof(*problem->nodes));
+    problem->edges = xm_arena_get(&problem->arena, (size_t)3 * NODES, sizeof(*problem->edges));
+    problem->node_count = NODES;
+    for (int i = 0; i < NODES; ++i) {
+        problem->nodes[i] = (ap_placement_node_t){.id = i,
+                                                  .colour = i,
+                                                  .accelerator = random_amount(&state, 10.0),
+                                                  .cpu = 100.0,
+                                                  .size = 1.0,
+                                                  .transfer = random_amount(&state, 2.0),
+                                                  .on_accelerator = true};
+        for (int j = 0; j < 2 && i >= WIDTH; ++j) {
+            int before =
+                (i / WIDTH - 1) * WIDTH + (j == 0 ? i % WIDTH : (int)(next_random(&state) % WIDTH));
+
+            if (j == 0 || before != (i / WIDTH - 1) * WIDTH + i % WIDTH) {
+                problem->edges[problem->edge_count++] = (ap_precedence_t){before, i};
+            }
+        }
+    }
+}
+
+static double search_with(const ap_placement_problem_t *problem, ap_placement_kind_t kind,
+                          int64_t budget)
+{
+    const ap_placement_query_t query = {kind, 7, budget, NULL};
+    ap_placement_t one, two;
+    double load;
+
+    ck_assert_xm_ok(ap_placement_search(problem, &query, &one));
+    ck_assert_xm_ok(ap_placement_search(problem, &query, &two));
+    ck_assert_mem_eq(one.device_of, two.device_of,
+                     (size_t)problem->node_count * sizeof(*one.device_of));
+    load = one.load;
+    ap_placement_clear(&two);
+    ap_placement_clear(&one);
+    return load;
+}
+
 START_TEST(random_problems_equal_brute_force)
 {
     uint64_t state = 5;
-    int solved = 0;
+    int solved = 0, searched = 0, optima[AP_PLACEMENT_BRKGA + 1] = {0};
 
     for (int round = 0; round < 400; ++round) {
         ap_placement_problem_t problem;
@@ -240,15 +289,66 @@ START_TEST(random_problems_equal_brute_force)
             ck_assert(is_contiguous(&problem, placement.device_of, devices));
             ++solved;
             if (round % 40 == 0) {
-                ck_assert_xm_ok(ap_placement_search(&problem, &placement, 1, &free_form));
+                const ap_placement_query_t query = {AP_PLACEMENT_LOCAL, 1, AP_PLACEMENT_BUDGET,
+                                                    &placement};
+
+                ck_assert_xm_ok(ap_placement_search(&problem, &query, &free_form));
                 ck_assert_double_eq_tol(free_form.load, best_free, 1e-9);
                 ap_placement_clear(&free_form);
+                for (int kind = 0; kind <= AP_PLACEMENT_BRKGA; ++kind) {
+                    double load = search_with(&problem, (ap_placement_kind_t)kind, 20000);
+
+                    ck_assert_double_ge(load, best_free - 1e-9);
+                    optima[kind] += load <= best_free + 1e-9;
+                }
+                ++searched;
             }
             ap_placement_clear(&placement);
         }
         ap_placement_problem_clear(&problem);
     }
     ck_assert_int_gt(solved, 250);
+    ck_assert_int_eq(optima[AP_PLACEMENT_BRKGA], searched);
+    ck_assert_int_eq(optima[AP_PLACEMENT_POLICY], searched);
+    ck_assert_int_eq(optima[AP_PLACEMENT_BRANCH], searched);
+}
+END_TEST
+
+/* The three files and nine layered graphs. The reference is the best that any search with ten times
+ * the budget finds: of these graphs no optimum is known. */
+START_TEST(searches_come_near_the_best_known)
+{
+    static const char *const files[] = {"bert24_training", "resnet50_training",
+                                        "bert_l-3_training"};
+    enum { GRAPHS = 12, KINDS = AP_PLACEMENT_BRKGA + 1 };
+    int near[KINDS] = {0};
+
+    for (uint64_t i = 0; i < GRAPHS; ++i) {
+        ap_placement_problem_t problem;
+        double loads[KINDS], best = INFINITY;
+
+        if (i < 3) {
+            load_problem(files[i], &problem);
+        } else {
+            layered_problem(i, &problem);
+        }
+        for (int kind = 0; kind < KINDS; ++kind) {
+            loads[kind] = search_with(&problem, (ap_placement_kind_t)kind, 400000);
+            best = fmin(best, loads[kind]);
+        }
+        best = fmin(best, search_with(&problem, AP_PLACEMENT_LOCAL, 4000000));
+        for (int kind = 0; kind < KINDS; ++kind) {
+            near[kind] += loads[kind] <= 1.05 * best;
+            ck_assert_double_le(loads[kind], loads[AP_PLACEMENT_PART] * (1.0 + 1e-9));
+        }
+        ap_placement_problem_clear(&problem);
+    }
+    ck_assert_int_ge(near[AP_PLACEMENT_PART], 10);
+    ck_assert_int_ge(near[AP_PLACEMENT_POLICY], 10);
+    ck_assert_int_ge(near[AP_PLACEMENT_STEPWISE], 10);
+    ck_assert_int_ge(near[AP_PLACEMENT_BRKGA], 10);
+    ck_assert_int_ge(near[AP_PLACEMENT_LOCAL], 10);
+    ck_assert_int_ge(near[AP_PLACEMENT_BRANCH], 10);
 }
 END_TEST
 
@@ -300,6 +400,7 @@ int main(void)
     tcase_add_test(unit, one_device_takes_everything);
     tcase_add_test(unit, search_without_contiguity_beats_the_published_one);
     tcase_add_test(unit, random_problems_equal_brute_force);
+    tcase_add_test(unit, searches_come_near_the_best_known);
     tcase_add_test(unit, bad_inputs_have_a_sentence);
     suite_add_tcase(suite, unit);
     return xm_test_run(suite);
