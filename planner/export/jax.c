@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes a solution as a Python module for JAX. The tables are printed here: specs of parameters
- * and results, then one row per operator in the order of the program, with the path of each
- * operand. What interprets them is crossmesh.jax.shardings in the Python package.
+ * Writes a solution as tables for JAX, in JSON: specs of parameters and results, then one row per
+ * operator in the order of the program, with the path of each operand. What reads them is
+ * crossmesh.jax.shardings in the Python package.
  *
  * JAX's tracing gives no names to operators, so rows are found again by order and operands; that is
  * why everything is sorted by the order in which the program was written.
@@ -22,16 +22,21 @@ typedef struct exporter {
     const ap_shard_solution_t *solution;
     const hlo_source_t *source;
     ap_export_mesh_t mesh;
-    FILE *stream;
 } exporter_t;
 
-static void put_shape(const exporter_t *e, const ap_shape_t *shape)
+static json_t *shape_json(const ap_shape_t *shape)
 {
-    (void)putc('(', e->stream);
+    json_t *list = json_array();
+
     for (int d = 0; d < shape->rank; ++d) {
-        (void)fprintf(e->stream, "%s%" PRId64, d == 0 ? "" : ", ", shape->dims[d]);
+        (void)json_array_append_new(list, json_integer(shape->dims[d]));
     }
-    (void)fputs(shape->rank == 1 ? ",)" : ")", e->stream);
+    return list;
+}
+
+static json_t *number_json(int tensor)
+{
+    return tensor >= 0 ? json_integer(tensor) : json_null();
 }
 
 /* A spec as JAX takes it from outside. Arguments and results of jit() are cut evenly only, so an
@@ -59,46 +64,45 @@ static ap_spec_t even_part(const ap_export_mesh_t *mesh, const ap_shape_t *shape
     return even;
 }
 
-static void put_row(const exporter_t *e, const char *name, const ap_shape_t *shape, ap_spec_t spec,
-                    int tensor)
+static json_t *row_json(const exporter_t *e, const char *name, const ap_shape_t *shape,
+                        ap_spec_t spec, int tensor)
 {
-    (void)fputs("    (", e->stream);
-    ap_export_put_string(e->stream, name);
-    (void)fputs(", ", e->stream);
-    put_shape(e, shape);
-    (void)fputs(", ", e->stream);
-    ap_export_put_partition_spec(e->stream, &e->mesh, even_part(&e->mesh, shape, spec),
-                                 shape->rank);
-    (void)fprintf(e->stream, tensor >= 0 ? ", %d),\n" : ", None),\n", tensor);
+    return json_pack("[o, o, o, o]", ap_export_name_json(name), shape_json(shape),
+                     ap_export_spec_json(&e->mesh, even_part(&e->mesh, shape, spec), shape->rank),
+                     number_json(tensor));
 }
 
-static void put_ports(const exporter_t *e, const hlo_port_t *ports, int count)
+static json_t *ports_json(const exporter_t *e, const hlo_port_t *ports, int count)
 {
+    json_t *list = json_array();
+
     for (int p = 0; p < count; ++p) {
         char number[32];
 
         (void)snprintf(number, sizeof(number), "result %d", p);
-        put_row(e, ports[p].name != NULL ? ports[p].name : number, &ports[p].shape,
-                ports[p].tensor >= 0 ? ap_shard_solution_kept(e->solution, ports[p].tensor)
-                                     : AP_SPEC_REPLICATED,
-                ports[p].tensor);
+        (void)json_array_append_new(
+            list,
+            row_json(e, ports[p].name != NULL ? ports[p].name : number, &ports[p].shape,
+                     ports[p].tensor >= 0 ? ap_shard_solution_kept(e->solution, ports[p].tensor)
+                                          : AP_SPEC_REPLICATED,
+                     ports[p].tensor));
     }
+    return list;
 }
 
-/* Writes shardings one after the other, as a tuple; one of a single entry needs a comma in
- * Python. */
-static void put_way(const exporter_t *e, const ap_spec_t *path, int count, int rank)
+static json_t *way_json(const exporter_t *e, const ap_spec_t *path, int count, int rank)
 {
-    (void)putc('(', e->stream);
+    json_t *list = json_array();
+
     for (int s = 0; s < count; ++s) {
-        ap_export_put_partition_spec(e->stream, &e->mesh, path[s], rank);
-        (void)fputs(s + 1 < count ? ", " : s == 0 ? ",)" : ")", e->stream);
+        (void)json_array_append_new(list, ap_export_spec_json(&e->mesh, path[s], rank));
     }
+    return list;
 }
 
-/* Writes the way of an operand from the sharding it is made in to the one it is used in. */
-static void put_path(const exporter_t *e, const hlo_instance_t *instance, int operand,
-                     ap_spec_t used)
+/* The way of an operand from the sharding it is made in to the one it is used in. */
+static json_t *path_json(const exporter_t *e, const hlo_instance_t *instance, int operand,
+                         ap_spec_t used)
 {
     const int tensor = instance->operands[operand];
     ap_spec_t path[AP_MAX_RESHARD_STEPS + 1];
@@ -106,50 +110,38 @@ static void put_path(const exporter_t *e, const hlo_instance_t *instance, int op
         e->solution, tensor,
         ap_export_instance_found(e->solution, e->source, instance->context, tensor), used, path);
 
-    (void)fprintf(e->stream, "%d: ", operand);
-    put_way(e, path, count, ap_graph_tensor(e->solution->graph, tensor)->shape.rank);
+    return way_json(e, path, count, ap_graph_tensor(e->solution->graph, tensor)->shape.rank);
 }
 
-/* Writes a row: opcode, operands, shape of the result, the result, its sharding, the ways of the
- * operands. Operands at the end that need no data are left out. */
-static void put_operator(const exporter_t *e, const hlo_instance_t *instance, int indent)
+/* A row: opcode, operands, shape of the result, the result, its sharding, the ways of the operands
+ * by their numbers. Operands at the end that need no data are left out. */
+static json_t *operator_json(const exporter_t *e, const hlo_instance_t *instance)
 {
     const ap_graph_t *graph = e->solution->graph;
+    json_t *names = json_array(), *ways = json_object();
     int operands = instance->operand_count;
-    bool first = true;
+    const ap_shape_t *shape;
 
-    (void)fprintf(e->stream, "%*s(", indent, "");
-    ap_export_put_string(e->stream, instance->opcode);
-    (void)fputs(", (", e->stream);
     while (operands > 0 && instance->operands[operands - 1] < 0) {
         --operands;
     }
     for (int o = 0; o < operands; ++o) {
-        (void)fprintf(e->stream, instance->operands[o] < 0 ? "%sNone," : "%s%d,", o == 0 ? "" : " ",
-                      instance->operands[o]);
-    }
-    (void)fputs("), ", e->stream);
-    if (instance->tensor >= 0) {
-        const ap_shape_t *shape = &ap_graph_tensor(graph, instance->tensor)->shape;
-
-        put_shape(e, shape);
-        (void)fprintf(e->stream, ", %d, ", instance->tensor);
-        ap_export_put_partition_spec(e->stream, &e->mesh, e->solution->made[instance->tensor],
-                                     shape->rank);
-    } else {
-        (void)fputs("None, None, None", e->stream);
-    }
-    (void)fputs(", {", e->stream);
-    for (int o = 0; o < operands && instance->tensor >= 0; ++o) {
         ap_spec_t used;
+        char number[16];
 
-        if (ap_export_instance_used(e->solution, instance, o, &used)) {
-            (void)fputs(first ? "" : ", ", e->stream);
-            put_path(e, instance, o, used);
-            first = false;
+        (void)json_array_append_new(names, number_json(instance->operands[o]));
+        (void)snprintf(number, sizeof(number), "%d", o);
+        if (instance->tensor >= 0 && ap_export_instance_used(e->solution, instance, o, &used)) {
+            (void)json_object_set_new(ways, number, path_json(e, instance, o, used));
         }
     }
-    (void)fputs("}),\n", e->stream);
+    if (instance->tensor < 0) {
+        return json_pack("[s, o, n, n, n, o]", instance->opcode, names, ways);
+    }
+    shape = &ap_graph_tensor(graph, instance->tensor)->shape;
+    return json_pack(
+        "[s, o, o, i, o, o]", instance->opcode, names, shape_json(shape), instance->tensor,
+        ap_export_spec_json(&e->mesh, e->solution->made[instance->tensor], shape->rank), ways);
 }
 
 /* Whether a context belongs to the body of a loop, or with NULL to none, by calls alone. */
@@ -186,14 +178,16 @@ static int by_order(const void *left, const void *right)
     return hlo_source_before(a->source, a->instance, b->instance) ? -1 : 1;
 }
 
-static xm_status_t put_operators(const exporter_t *e, const hlo_loop_t *loop, int indent)
+static json_t *operators_json(const exporter_t *e, const hlo_loop_t *loop)
 {
     const hlo_source_t *source = e->source;
     ordered_t *list = calloc((size_t)source->instance_count + 1, sizeof(*list));
+    json_t *rows = json_array();
     int count = 0;
 
     if (list == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", source->instance_count);
+        json_decref(rows);
+        return NULL;
     }
     for (int s = 0; s < source->instance_count; ++s) {
         if (is_given(e, &source->instances[s], loop)) {
@@ -202,40 +196,31 @@ static xm_status_t put_operators(const exporter_t *e, const hlo_loop_t *loop, in
     }
     qsort(list, (size_t)count, sizeof(*list), by_order);
     for (int i = 0; i < count; ++i) {
-        put_operator(e, list[i].instance, indent);
+        (void)json_array_append_new(rows, operator_json(e, list[i].instance));
     }
     free(list);
-    return XM_OK;
+    return rows;
 }
 
-/* Writes a tensor by its number, or None; with a comma. */
-static void put_number(const exporter_t *e, int tensor)
+/* What a loop carries: shape, numbers outside, in the body and after the loop, and its ways into
+ * the sharding that it is carried in: from outside, and from the end of the body. */
+static json_t *state_json(const exporter_t *e, const hlo_loop_t *loop)
 {
-    (void)fprintf(e->stream, tensor >= 0 ? "%d, " : "None, ", tensor);
-}
+    json_t *list = json_array();
 
-/* Writes what a loop carries: shape, numbers outside, in the body and after the loop, and its ways
- * into the sharding that it is carried in: from outside, and from the end of the body. */
-static void put_state(const exporter_t *e, const hlo_loop_t *loop, int indent)
-{
     for (int i = 0; i < loop->count; ++i) {
         const hlo_carried_t *of = &loop->state[i];
-        ap_spec_t path[AP_MAX_RESHARD_STEPS + 1];
-        int count;
+        ap_spec_t in[AP_MAX_RESHARD_STEPS + 1], round[AP_MAX_RESHARD_STEPS + 1];
+        int ins = ap_export_instance_way(e->solution, e->source, loop, i, false, in);
+        int rounds = ap_export_instance_way(e->solution, e->source, loop, i, true, round);
 
-        (void)fprintf(e->stream, "%*s(", indent, "");
-        put_shape(e, &of->shape);
-        (void)fputs(", ", e->stream);
-        put_number(e, of->outside);
-        put_number(e, of->inside);
-        put_number(e, of->after);
-        count = ap_export_instance_way(e->solution, e->source, loop, i, false, path);
-        put_way(e, path, count, of->shape.rank);
-        (void)fputs(", ", e->stream);
-        count = ap_export_instance_way(e->solution, e->source, loop, i, true, path);
-        put_way(e, path, count, of->shape.rank);
-        (void)fputs("),\n", e->stream);
+        (void)json_array_append_new(list, json_pack("[o, o, o, o, o, o]", shape_json(&of->shape),
+                                                    number_json(of->outside),
+                                                    number_json(of->inside), number_json(of->after),
+                                                    way_json(e, in, ins, of->shape.rank),
+                                                    way_json(e, round, rounds, of->shape.rank)));
     }
+    return list;
 }
 
 typedef struct ordered_loop {
@@ -253,17 +238,18 @@ static int by_loop_order(const void *left, const void *right)
     return hlo_source_loop_before(a->source, b->loop, a->loop) ? 1 : a->loop > b->loop;
 }
 
-/* Writes the loops in the body of `outer`, or with NULL those in none, with all that is in them: as
- * deep as calls nest. NOLINTNEXTLINE(misc-no-recursion) */
-static xm_status_t put_loops(const exporter_t *e, const hlo_loop_t *outer, int indent)
+/* The loops in the body of `outer`, or with NULL those in none, with all that is in them: as deep
+ * as calls nest. NOLINTNEXTLINE(misc-no-recursion) */
+static json_t *loops_json(const exporter_t *e, const hlo_loop_t *outer)
 {
     const hlo_source_t *source = e->source;
     ordered_loop_t *list = calloc((size_t)source->loop_count + 1, sizeof(*list));
-    xm_status_t status = XM_OK;
+    json_t *rows = json_array();
     int count = 0;
 
     if (list == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d loops", source->loop_count);
+        json_decref(rows);
+        return NULL;
     }
     for (int l = 0; l < source->loop_count; ++l) {
         if (stands_in(e, source->loops[l].context, outer)) {
@@ -271,75 +257,54 @@ static xm_status_t put_loops(const exporter_t *e, const hlo_loop_t *outer, int i
         }
     }
     qsort(list, (size_t)count, sizeof(*list), by_loop_order);
-    for (int i = 0; i < count && status == XM_OK; ++i) {
-        (void)fprintf(e->stream, "%*s((\n", indent, "");
-        put_state(e, list[i].loop, indent + 4);
-        (void)fprintf(e->stream, "%*s), (\n", indent, "");
-        status = put_operators(e, list[i].loop, indent + 4);
-        (void)fprintf(e->stream, "%*s), (\n", indent, "");
-        if (status == XM_OK) {
-            status = put_loops(e, list[i].loop, indent + 4);
-        }
-        (void)fprintf(e->stream, "%*s)),\n", indent, "");
+    for (int i = 0; i < count; ++i) {
+        (void)json_array_append_new(rows, json_pack("[o, o, o]", state_json(e, list[i].loop),
+                                                    operators_json(e, list[i].loop),
+                                                    loops_json(e, list[i].loop)));
     }
     free(list);
-    return status;
+    return rows;
 }
 
-/* A graph that came from no text has specs by name and nothing to find again. */
+/* Of a graph that came from no text: specs by name, and nothing to find again. */
+static json_t *inputs_json(const exporter_t *e)
+{
+    json_t *list = json_array();
+
+    for (int t = 0; t < ap_graph_tensors(e->solution->graph); ++t) {
+        const ap_tensor_t *tensor = ap_graph_tensor(e->solution->graph, t);
+
+        if (tensor->producer < 0) {
+            (void)json_array_append_new(
+                list, row_json(e, tensor->name, &tensor->shape, e->solution->made[t], t));
+        }
+    }
+    return list;
+}
+
 xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend_notes_t *notes,
                           FILE *stream)
 {
     const exporter_t e = {.solution = solution,
                           .source = notes != NULL ? ap_frontend_notes_source(notes) : NULL,
-                          .mesh = ap_export_mesh_of(solution->mesh),
-                          .stream = stream};
-    xm_status_t status;
+                          .mesh = ap_export_mesh_of(solution->mesh)};
+    const hlo_source_t *of = e.source;
+    json_t *mesh = json_array(), *document;
+    bool failed;
 
-    (void)fputs("\"\"\"Shardings found and written by autopar.\"\"\"\n", stream);
-    (void)fputs(e.source != NULL ? "from crossmesh.jax.shardings import Shardings\n" : "", stream);
-    (void)fputs("from jax.sharding import PartitionSpec as P\n\nMODEL = ", stream);
-    ap_export_put_string(stream, ap_graph_name(solution->graph));
-    (void)fputs("\n# Name and size of each axis of the mesh; device k is number k in row-major "
-                "order.\nMESH = ",
-                stream);
-    ap_export_put_mesh(stream, &e.mesh);
-    (void)putc('\n', stream);
-    (void)fputs(
-        "\n# Name, shape, sharding and number of each parameter, in order. JAX cuts these evenly "
-        "only: an axis that does not\n# divide its dimension is left out here, and cuts in the "
-        "operators.\nPARAMETERS = (\n",
-        stream);
-    if (e.source == NULL) {
-        for (int t = 0; t < ap_graph_tensors(solution->graph); ++t) {
-            const ap_tensor_t *tensor = ap_graph_tensor(solution->graph, t);
-
-            if (tensor->producer < 0) {
-                put_row(&e, tensor->name, &tensor->shape, solution->made[t], t);
-            }
-        }
-        (void)fputs(")\n", stream);
-        return XM_OK;
+    for (int a = 0; a < e.mesh.rank; ++a) {
+        (void)json_array_append_new(mesh, json_integer(e.mesh.size[a]));
     }
-    put_ports(&e, e.source->parameters, e.source->parameter_count);
-    (void)fputs(")\n\n# The same of each result.\nRESULTS = (\n", stream);
-    put_ports(&e, e.source->results, e.source->result_count);
-    (void)fputs(
-        ")\n\n# Opcode, operands (tensors by number, as in the last column above), shape of the "
-        "result, the result,\n# its sharding, and the way of each operand to the one it "
-        "is used in; in the order of the program.\nOPERATORS = (\n",
-        stream);
-    status = put_operators(&e, NULL, 4);
-    (void)fputs(
-        ")\n\n# Each loop: the arrays that it carries (shape, number outside, in the body and "
-        "after it, the ways into\n# its sharding: from outside, and from the end of the body), the "
-        "operators and the loops of its body.\nLOOPS = (\n",
-        stream);
-    if (status == XM_OK) {
-        status = put_loops(&e, NULL, 4);
-    }
-    (void)fputs(")\n\n_tables = Shardings(MESH, PARAMETERS, RESULTS, OPERATORS, LOOPS)\n"
-                "make_mesh = _tables.make_mesh\nlower = _tables.lower\n",
-                stream);
-    return status;
+    document = json_pack(
+        "{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "format", "autopar shardings for JAX",
+        "version", 1, "model", ap_export_name_json(ap_graph_name(solution->graph)), "mesh", mesh,
+        "parameters",
+        of != NULL ? ports_json(&e, of->parameters, of->parameter_count) : inputs_json(&e),
+        "results", of != NULL ? ports_json(&e, of->results, of->result_count) : json_array(),
+        "operators", of != NULL ? operators_json(&e, NULL) : json_array(), "loops",
+        of != NULL ? loops_json(&e, NULL) : json_array());
+    failed = document == NULL || json_dumpf(document, stream, JSON_COMPACT) != 0;
+    json_decref(document);
+    return failed ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for the shardings of a program")
+                  : XM_OK;
 }

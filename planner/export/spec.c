@@ -9,6 +9,8 @@
 #include "planner/export/spec.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "comm/base.h"
 
@@ -77,6 +79,41 @@ void ap_export_put_partition_spec(FILE *stream, const ap_export_mesh_t *mesh, ap
         (void)fputs(several ? ")" : "", stream);
     }
     (void)putc(')', stream);
+}
+
+json_t *ap_export_spec_json(const ap_export_mesh_t *mesh, ap_spec_t spec, int rank)
+{
+    json_t *list = json_array();
+
+    for (int d = 0; d < rank; ++d) {
+        unsigned cut = ap_spec_axes(spec, d) & axes_of(mesh);
+        json_t *axes = json_array();
+
+        for (int a = 0; a < mesh->rank; ++a) {
+            if ((cut >> a & 1U) != 0) {
+                (void)json_array_append_new(axes, json_integer(a));
+            }
+        }
+        (void)json_array_append_new(list, axes);
+    }
+    return list;
+}
+
+json_t *ap_export_name_json(const char *name)
+{
+    json_t *text = json_string(name);
+    char *plain;
+
+    if (text != NULL) {
+        return text;
+    }
+    plain = strdup(name);
+    for (char *at = plain; at != NULL && *at != '\0'; ++at) {
+        *at = (unsigned char)*at < 0x80 ? *at : '?';
+    }
+    text = plain != NULL ? json_string(plain) : NULL;
+    free(plain);
+    return text;
 }
 
 /* Python reads UTF-8; only quotes, backslashes, control characters and bytes that are no character

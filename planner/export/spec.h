@@ -31,6 +31,12 @@ void ap_export_put_partition_spec(FILE *stream, const ap_export_mesh_t *mesh, ap
 /** Writes a Python string: UTF-8 as it is, control characters escaped. */
 void ap_export_put_string(FILE *stream, const char *text);
 
+/** The axes that cut each dimension: `[[0], [], [1, 2]]`; axes of one device are left out. */
+json_t *ap_export_spec_json(const ap_export_mesh_t *mesh, ap_spec_t spec, int rank);
+
+/** A name; bytes that are no character become question marks. */
+json_t *ap_export_name_json(const char *name);
+
 /**
  * XLA's V2 text: "{replicated}", "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}". Needs
  * AP_HLO_SHARDING_TEXT bytes; returns @p buffer.

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 from collections.abc import Sequence
 from ctypes import c_void_p
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from . import _abi, _native
@@ -51,7 +52,7 @@ class Handles(contextlib.ExitStack):
 class Sharding:
     """What was found for a program on a mesh."""
 
-    module: str  # Python text, as `autopar shard --export-jax` writes it
+    tables: dict[str, Any] = field(repr=False)  # as `autopar shard --export-jax` writes them
     objective: float  # seconds of a step with a profile, else Alpa's unit
     bound: float  # no sharding is below
     optimal: bool
@@ -116,5 +117,5 @@ def shard_hlo(
         text_at = c_void_p()
         lib.ap_export_sharding(sharding, notes, _abi.AP_EXPORT_JAX, text_at)
         return Sharding(
-            text_of(text_at.value), result.objective, result.bound, result.optimal, int(result.peak), result.seconds
+            json.loads(text_of(text_at.value)), result.objective, result.bound, result.optimal, int(result.peak), result.seconds
         )

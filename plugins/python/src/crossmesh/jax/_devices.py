@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
@@ -52,7 +53,8 @@ class Devices:
         tables = [StoreAllgather(store, prefix, self.rank_of[d.id], len(everyone)) for d in self.local]
         futures = [self._pool.submit(Job.from_oob, table, timeout=timeout) for table in tables]
         self.jobs = self._collect(futures)
-        atexit.register(self.close)
+        # Before the threads of pools are joined, which is before atexit's own callbacks.
+        getattr(threading, "_register_atexit", atexit.register)(self.close)
 
     @property
     def closed(self) -> bool:
@@ -87,8 +89,9 @@ class Devices:
 
     def close(self) -> None:
         """Leaves the jobs. Collective; done at exit, too."""
-        atexit.unregister(self.close)
         jobs, self.jobs = self.jobs, []
+        if not jobs:
+            return
         wait([self._pool.submit(job.close) for job in jobs])
         self._pool.shutdown()
 

@@ -37,7 +37,7 @@ class Leaf:
 
 def _leaf(name: str, x: Any, target: Any, devices: Devices) -> Leaf:
     if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
-        raise InputError(f"{name} is of {x.dtype}; move what jax.random.key_data() gives")
+        raise InputError(f"{name} is of {x.dtype}, which cannot be moved")
     if x.sharding is None:
         raise InputError(f"{name} has no sharding; a process outside its mesh gives ShapeDtypeStruct(..., sharding=)")
     dtype = np.dtype(x.dtype)
@@ -167,6 +167,7 @@ def reshard(
     if len(targets) != len(leaves):
         raise InputError(f"{len(targets)} shardings for {len(leaves)} arrays")
     results: list[Any] = [None] * len(leaves)
+    keys: dict[int, Any] = {}  # typed random keys move as their numbers
     moving: list[tuple[int, Leaf]] = []
     for number, ((path, x), target) in enumerate(zip(leaves, targets)):
         if not isinstance(x, (jax.Array, jax.ShapeDtypeStruct)):
@@ -174,6 +175,8 @@ def reshard(
         elif _stays(x, target):
             results[number] = _as_it_is(x, target)
         else:
+            if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+                keys[number], x = jax.random.key_impl(x), jax.random.key_data(x)
             devices = devices or default_devices()
             moving.append((number, _leaf(_name(path), x, target, devices)))
     if moving:
@@ -184,6 +187,8 @@ def reshard(
         for place, (number, leaf) in enumerate(moving):
             shards = [part[place] for part in parts if part[place] is not None]
             results[number] = _assemble(leaf.src.shape, leaf.dtype, leaf.target, shards)
+    for number, kind in keys.items():
+        results[number] = jax.random.wrap_key_data(results[number], impl=kind)
     return jax.tree_util.tree_unflatten(shape, results)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tables of an exported module do: they find the operators of a traced function and constrain them.
+"""What exported tables do: they find the operators of a traced function and constrain them.
 
-`autopar shard --export-jax` writes tables that say how the planner cuts the operators of one HLO module. JAX's tracing
+`autopar shard --export-jax` writes tables, in JSON, that say how the planner cuts the operators of one HLO module. JAX's tracing
 gives no names to operators, so they are found again in the order of the program: products, convolutions, gathers,
 scatters and reductions by that order, the others by what they are applied to. A missing one raises an error, because
 constraints on the wrong operators would be worse than none.
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +21,8 @@ import jax
 import numpy as np
 from jax.interpreters import partial_eval
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+from ..errors import InputError
 
 Shape = tuple[int, ...]
 # A tensor by the plan's number; None needs no data, and a tuple is what XLA has merged into the step after it.
@@ -43,7 +47,7 @@ _OTHERS = {"add_any": "add", "sub": "subtract", "mul": "multiply", "div": "divid
            "select_and_scatter_add": "select-and-scatter"}
 _TUPLES = ("top_k", "sort", "argmax", "argmin")
 _ANY_ORDER = ("add", "multiply", "maximum", "minimum", "and", "or", "select")
-_SAME = ("stop_gradient", "copy", "copy_p", "reduce_precision")
+_SAME = ("stop_gradient", "copy", "copy_p", "reduce_precision", "random_wrap", "random_unwrap")
 _MOVES = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose")
 _CALLS = {"pjit": "jaxpr", "jit": "jaxpr", "closed_call": "call_jaxpr",
           "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
@@ -364,21 +368,63 @@ class _Plan:
         return made, called
 
 
+def _stored(aval: Any) -> Shape:
+    """The shape that XLA sees: a typed random key is numbers to it."""
+    shape: Shape = aval.shape
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        shape = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(shape, aval.dtype)).shape
+    return shape
+
+
 def _check(what: str, avals: Iterable[Any], table: Sequence[Any]) -> None:
-    if [a.shape for a in avals] != [row[1] for row in table]:
+    if [_stored(a) for a in avals] != [row[1] for row in table]:
         raise ValueError(f"this function is not the one that was sharded: its {what} have "
                          "other shapes")
 
 
-class Shardings:
-    """The tables of an exported module: name and size of each mesh axis, parameters, results, operators and loops."""
+def _rows(table: Any, spec: Callable[[Any], P]) -> tuple[Any, ...]:
+    return tuple((name, tuple(shape), spec(cut), tensor) for name, shape, cut, tensor in table)
 
-    def __init__(
-        self, mesh: dict[str, int], parameters: Sequence[Any], results: Sequence[Any], operators: Sequence[Any],
-        loops: Sequence[Any],
-    ) -> None:
-        self.mesh, self.parameters, self.results = mesh, parameters, results
-        self.operators, self.loops = operators, loops
+
+def _operators(table: Any, spec: Callable[[Any], P]) -> tuple[Any, ...]:
+    return tuple(
+        (opcode, tuple(operands), None if shape is None else tuple(shape), made, None if cut is None else spec(cut),
+         {int(number): tuple(map(spec, way)) for number, way in ways.items()})
+        for opcode, operands, shape, made, cut, ways in table)
+
+
+def _loops(table: Any, spec: Callable[[Any], P]) -> tuple[Any, ...]:
+    return tuple(
+        (tuple((tuple(shape), *numbers, tuple(map(spec, ways_in)), tuple(map(spec, rounds)))
+               for shape, *numbers, ways_in, rounds in state),
+         _operators(operators, spec), _loops(loops, spec))
+        for state, operators, loops in table)
+
+
+def load(path: str | os.PathLike[str], names: Sequence[str] | None = None) -> Shardings:
+    """The tables that `autopar shard --export-jax` has written. `names`: of the mesh's axes, else x, y, z and w."""
+    with open(path, encoding="utf-8") as file:
+        return Shardings(json.load(file), names)
+
+
+class Shardings:
+    """The document of an export: mesh, parameters, results, operators and loops, with PartitionSpecs of its axes'
+    names."""
+
+    def __init__(self, document: dict[str, Any], names: Sequence[str] | None = None) -> None:
+        if document.get("format") != "autopar shardings for JAX":
+            raise InputError("these are not shardings that `autopar shard --export-jax` has written")
+        sizes = document["mesh"]
+        names = tuple("xyzw"[: len(sizes)] if names is None else names)
+        if len(names) != len(sizes):
+            raise InputError(f"{len(names)} names for the {len(sizes)} axes of the mesh {sizes}")
+
+        def spec(cuts: Sequence[Sequence[int]]) -> P:
+            return P(*(tuple(names[a] for a in cut) if len(cut) > 1 else names[cut[0]] if cut else None for cut in cuts))
+
+        self.document, self.mesh = document, dict(zip(names, sizes))
+        self.parameters, self.results = _rows(document["parameters"], spec), _rows(document["results"], spec)
+        self.operators, self.loops = _operators(document["operators"], spec), _loops(document["loops"], spec)
 
     def make_mesh(self, devices: Sequence[Any] | None = None) -> Mesh:
         """The mesh of the plan over the first devices, or over those given."""
@@ -395,10 +441,15 @@ class Shardings:
         closed, made = jax.make_jaxpr(function, return_shape=True)(*arguments)
         jaxpr, used = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
         consts = dict(zip(closed.jaxpr.constvars, closed.consts))
-        _check("arguments", [v.aval for v, u in zip(closed.jaxpr.invars, used) if u], self.parameters)
+        parameters = [v.aval for v, u in zip(closed.jaxpr.invars, used) if u]
+        _check("arguments", parameters, self.parameters)
         _check("results", [v.aval for v in jaxpr.outvars], self.results)
-        rows = iter(self.parameters)
-        places = [NamedSharding(mesh, next(rows)[2] if u else P()) for u in used]
+
+        def place(aval: Any, row: Any) -> NamedSharding:
+            return NamedSharding(mesh, P(*row[2][: len(aval.shape)]))
+
+        rows = iter(zip(parameters, self.parameters))
+        places = [place(*next(rows)) if u else NamedSharding(mesh, P()) for u in used]
 
         def sharded(*arguments: Any) -> Any:
             given = [a for a, u in zip(jax.tree_util.tree_leaves(arguments), used) if u]
@@ -415,7 +466,7 @@ class Shardings:
             return jax.tree_util.tree_unflatten(out, made)
 
         out = jax.tree_util.tree_structure(made)
-        results = [NamedSharding(mesh, row[2]) for row in self.results]
+        results = [place(v.aval, row) for v, row in zip(jaxpr.outvars, self.results)]
         return jax.jit(
             sharded,
             in_shardings=jax.tree_util.tree_unflatten(tree, places),
