@@ -10,7 +10,6 @@ Needs the JAX of `packaging/python-packages.txt`. Exit status 1: something disag
 """
 import argparse
 import collections
-import importlib.util
 import json
 import math
 import os
@@ -29,13 +28,14 @@ os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + f" {xla_memory.FLAG
                            f" --xla_dump_to={DUMPS.name} --xla_dump_hlo_as_text"
                            f" --xla_force_host_platform_device_count={DEVICES}").strip()
 
-# What the exported module imports.
+# What reads the exported tables.
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "plugins" / "python" / "src"))
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
 import xla_models  # noqa: E402
+from crossmesh.jax import shardings  # noqa: E402
 
 SMALL = [name for name in xla_models.MODELS if name not in ("gpt-32-layers", "decoder-8b")]
 BYTES_WITHIN = 0.05
@@ -49,19 +49,12 @@ def shard(build, text, mesh, folder, options):
     source = folder / "step.hlo"
     source.write_text(text, encoding="utf-8")
     command = [build / "planner/cli/autopar", "shard", source, "--mesh", "x".join(map(str, mesh)),
-               "--json", "--export-jax", folder / "shardings.py", "--export-hlo",
+               "--json", "--export-jax", folder / "shardings.json", "--export-hlo",
                folder / "sharded.hlo", *options]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: {made.stderr}")
     return json.loads(made.stdout)
-
-
-def load(path):
-    spec = importlib.util.spec_from_file_location("shardings", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def predicted(report):
@@ -118,13 +111,13 @@ def through_hlo(module, mesh, text, step, arguments):
 
     def run(data):
         leaves = jax.tree_util.tree_leaves(data)
-        places = [NamedSharding(mesh, row[2]) for row in module.PARAMETERS]
+        places = [NamedSharding(mesh, row[2]) for row in module.parameters]
         made = compiled.execute_sharded(
             [jax.device_put(x, place) for x, place in zip(leaves, places, strict=True)])
         parts = made.disassemble_into_single_device_arrays()
         return jax.tree_util.tree_unflatten(tree, [
             jax.make_array_from_single_device_arrays(row[1], NamedSharding(mesh, row[2]), part)
-            for row, part in zip(module.RESULTS, parts, strict=True)])
+            for row, part in zip(module.results, parts, strict=True)])
 
     return compiled.hlo_modules()[0].to_string(), compiled.get_compiled_memory_stats(), run
 
@@ -188,7 +181,7 @@ def examine(build, name, mesh, routes, options, keep):
     with tempfile.TemporaryDirectory() as directory:
         folder = pathlib.Path(keep or directory)
         report = shard(build, text, mesh, folder, options)
-        module = load(folder / "shardings.py")
+        module = shardings.load(folder / "shardings.json")
         for route in routes:
             optimised, memory, run = lowered(module, module.make_mesh(), folder, route, step,
                                              arguments)

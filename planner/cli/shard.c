@@ -429,7 +429,7 @@ int ap_command_shard(int argc, char *const *argv)
         {"plot", 0, XM_CLI_OUTPUT, &o.files.plot, "FILE", 0, 0,
          "Write the memory of a device over the operators as SVG."},
         {"export-jax", 0, XM_CLI_OUTPUT, &o.files.jax, "FILE", 0, 0,
-         "Write the shardings as a Python module for JAX."},
+         "Write the shardings as tables for JAX, in JSON."},
         {"export-hlo", 0, XM_CLI_OUTPUT, &o.files.hlo, "FILE", 0, 0,
          "Write a copy of the HLO text with the shardings in it."},
         {"export-torch", 0, XM_CLI_OUTPUT, &o.files.torch, "FILE", 0, 0,

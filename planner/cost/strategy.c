@@ -412,6 +412,42 @@ xm_status_t ap_strategy_enumerate(const ap_strategy_context_t *site,
     return XM_OK;
 }
 
+/* How far apart the devices of two neighbouring parts are: the step of the last axis that cuts. */
+static int stride_of(const ap_cost_mesh_t *mesh, unsigned axes)
+{
+    int stride = 1;
+
+    for (int a = ap_cost_mesh_rank(mesh) - 1; a >= 0; --a) {
+        if ((axes >> a & 1U) != 0 && ap_cost_mesh_size(mesh, a) > 1) {
+            return stride;
+        }
+        stride *= ap_cost_mesh_size(mesh, a);
+    }
+    return 0;
+}
+
+/* An annotation was made on some mesh, which need not be this one: its stride counts where axes of
+ * this one have it. */
+static bool meets_cut(const ap_cost_mesh_t *mesh, const ap_cut_t *cut, unsigned axes)
+{
+    if (cut->parts == 0) {
+        return true;
+    }
+    if (ap_cost_mesh_devices(mesh, axes) != cut->parts) {
+        return false;
+    }
+    if (cut->stride == 0 || stride_of(mesh, axes) == cut->stride) {
+        return true;
+    }
+    for (unsigned other = 1; other < 1U << ap_cost_mesh_rank(mesh); ++other) {
+        if (ap_cost_mesh_devices(mesh, other) == cut->parts &&
+            stride_of(mesh, other) == cut->stride) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The recursion gives one axis of `more` after the other to a dimension, and goes up by an axis
  * each time. */
 bool ap_strategy_meets(const ap_cost_mesh_t *mesh, const ap_tensor_t *tensor, ap_spec_t spec,
@@ -433,8 +469,7 @@ bool ap_strategy_meets(const ap_cost_mesh_t *mesh, const ap_tensor_t *tensor, ap
         return false;
     }
     for (int d = 0; d < tensor->shape.rank; ++d) {
-        if (tensor->parts[d] != 0 &&
-            ap_cost_mesh_devices(mesh, ap_spec_axes(spec, d)) != tensor->parts[d]) {
+        if (!meets_cut(mesh, &tensor->cut[d], ap_spec_axes(spec, d))) {
             return false;
         }
     }

@@ -101,7 +101,7 @@ xm_status_t ap_graph_copy_source(ap_graph_copy_t *copy, int tensor)
     status = ap_graph_add_tensor(copy->to, of->name, of->kind, &of->shape, of->dtype,
                                  &copy->tensor[tensor]);
     if (status == XM_OK) {
-        ap_graph_demand_parts(copy->to, copy->tensor[tensor], of->parts);
+        ap_graph_demand(copy->to, copy->tensor[tensor], of->cut);
     }
     return status;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shardings that a model's author demands, as a number of parts per dimension: what an annotation
- * says, whatever the axes of the mesh that the plan is made for.
+ * Shardings that a model's author demands, as a number of parts per dimension and how far apart the
+ * devices of two neighbours are: what an annotation says, whatever the axes of the mesh that the
+ * plan is made for.
  */
 
 #include <stdio.h>
@@ -9,15 +10,15 @@
 
 #include "planner/graph/graph_private.h"
 
-void ap_graph_demand_parts(ap_graph_t *graph, int tensor, const int *parts)
+void ap_graph_demand(ap_graph_t *graph, int tensor, const ap_cut_t *cuts)
 {
-    memcpy(graph->tensors[tensor].parts, parts, sizeof(graph->tensors[tensor].parts));
+    memcpy(graph->tensors[tensor].cut, cuts, sizeof(graph->tensors[tensor].cut));
 }
 
 bool ap_tensor_demands(const ap_tensor_t *tensor)
 {
     for (int d = 0; d < tensor->shape.rank; ++d) {
-        if (tensor->parts[d] != 0) {
+        if (tensor->cut[d].parts != 0) {
             return true;
         }
     }
@@ -32,8 +33,8 @@ char *ap_tensor_parts(const ap_tensor_t *tensor, char *buffer, size_t size)
     for (int d = 0; d < tensor->shape.rank && length < size; ++d) {
         char number[16] = "?";
 
-        if (tensor->parts[d] != 0) {
-            (void)snprintf(number, sizeof(number), "%d", tensor->parts[d]);
+        if (tensor->cut[d].parts != 0) {
+            (void)snprintf(number, sizeof(number), "%d", tensor->cut[d].parts);
         }
         length +=
             (size_t)snprintf(buffer + length, size - length, "%s%s", d > 0 ? "x" : "", number);
@@ -41,19 +42,19 @@ char *ap_tensor_parts(const ap_tensor_t *tensor, char *buffer, size_t size)
     return buffer;
 }
 
-/* The number of parts of a dimension goes where its factor goes; one that a dimension of several
+/* The cut of a dimension goes where its factor goes; one that a dimension of several
  * factors takes up, or that nothing does, is given up. */
-void ap_graph_carry_parts(const ap_op_t *op, const ap_tensor_t *operand, int *parts)
+void ap_graph_carry_demand(const ap_op_t *op, const ap_tensor_t *operand, ap_cut_t *cuts)
 {
     const ap_sharding_rule_t *rule = &op->rule;
     int result = op->operand_count;
 
-    memset(parts, 0, AP_MAX_RANK * sizeof(*parts));
+    memset(cuts, 0, AP_MAX_RANK * sizeof(*cuts));
     for (int d = 0; d < rule->rank[result]; ++d) {
         for (int from = 0; from < rule->rank[0]; ++from) {
             if (rule->dim[result][d].count == 1 && rule->dim[0][from].count == 1 &&
                 rule->dim[result][d].factor[0] == rule->dim[0][from].factor[0]) {
-                parts[d] = operand->parts[from];
+                cuts[d] = operand->cut[from];
             }
         }
     }

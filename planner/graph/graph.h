@@ -32,18 +32,24 @@ bool ap_shape_equal(const ap_shape_t *a, const ap_shape_t *b);
 /** "einsum", "layer_norm", … */
 const char *ap_op_kind_name(ap_op_kind_t kind);
 
+/** How a dimension must be cut. */
+typedef struct ap_cut {
+    int parts;  /**< 0: any number */
+    int stride; /**< from the device of the first part to that of the second, on meshes that can
+                     have it so; 0: any, which is that of one part */
+} ap_cut_t;
+
 typedef struct ap_tensor {
     const char *name;
     ap_shape_t shape;
     ap_dtype_t dtype;
     ap_tensor_kind_t kind;
-    int producer;    /**< operator, -1 for inputs and parameters */
-    int layer;       /**< of its producer; of its first user for inputs and parameters */
-    int alias_of;    /**< tensor whose storage this one takes over (new_w of w), or -1 */
-    int taken_by;    /**< tensor that takes over this one's storage, or -1 */
-    int gradient_of; /**< tensor this is the gradient of, or -1 */
-    /** parts that each dimension must be cut into, as the model's author demands; 0: any number */
-    int parts[AP_MAX_RANK];
+    int producer;              /**< operator, -1 for inputs and parameters */
+    int layer;                 /**< of its producer; of its first user for inputs and parameters */
+    int alias_of;              /**< tensor whose storage this one takes over (new_w of w), or -1 */
+    int taken_by;              /**< tensor that takes over this one's storage, or -1 */
+    int gradient_of;           /**< tensor this is the gradient of, or -1 */
+    ap_cut_t cut[AP_MAX_RANK]; /**< of each dimension, as the model's author demands */
 } ap_tensor_t;
 
 /**
@@ -120,10 +126,10 @@ bool ap_op_passes_on(const ap_op_t *op);
 void ap_graph_set_fusion(ap_graph_t *graph, int op, ap_fusion_t fusion);
 /** Bytes of a whole tensor. */
 double ap_graph_tensor_bytes(const ap_graph_t *graph, int tensor);
-/** Demands the parts of each dimension of a tensor, AP_MAX_RANK numbers; see ap_tensor_t. */
-void ap_graph_demand_parts(ap_graph_t *graph, int tensor, const int *parts);
+/** Demands how each dimension of a tensor is cut, AP_MAX_RANK of them; see ap_tensor_t. */
+void ap_graph_demand(ap_graph_t *graph, int tensor, const ap_cut_t *cuts);
 /** What a demand on the only operand of an operator is for its result. */
-void ap_graph_carry_parts(const ap_op_t *op, const ap_tensor_t *operand, int *parts);
+void ap_graph_carry_demand(const ap_op_t *op, const ap_tensor_t *operand, ap_cut_t *cuts);
 /** Whether anything is demanded of a tensor. */
 bool ap_tensor_demands(const ap_tensor_t *tensor);
 /** "1x8", with "?" for what is not demanded; of AP_SPEC_TEXT bytes. */

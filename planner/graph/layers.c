@@ -295,7 +295,7 @@ static uint64_t mix_tensor(const ap_graph_t *graph, int layer, int tensor, numbe
         hash = mix_int(hash, layer > 0 && ap_graph_reads_rest(graph, layer, tensor));
         hash = mix(hash, t->shape.dims, (size_t)t->shape.rank * sizeof(t->shape.dims[0]));
         if (ap_tensor_demands(t)) {
-            hash = mix(hash, t->parts, sizeof(t->parts));
+            hash = mix(hash, t->cut, sizeof(t->cut));
         }
     }
     return mix_int(hash, numbering->local[tensor]);

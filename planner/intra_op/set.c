@@ -72,9 +72,9 @@ static bool same_op(const ap_graph_t *graph, const ap_op_t *a, const ap_op_t *b)
         }
     }
     for (int r = 0; r < a->result_count; ++r) {
-        if (memcmp(ap_graph_tensor(graph, a->results[r])->parts,
-                   ap_graph_tensor(graph, b->results[r])->parts,
-                   sizeof(ap_graph_tensor(graph, 0)->parts)) != 0) {
+        if (memcmp(ap_graph_tensor(graph, a->results[r])->cut,
+                   ap_graph_tensor(graph, b->results[r])->cut,
+                   sizeof(ap_graph_tensor(graph, 0)->cut)) != 0) {
             return false;
         }
     }
@@ -102,7 +102,7 @@ static uint64_t hash_tensor(const ap_tensor_t *tensor)
 static bool same_tensor(const ap_tensor_t *a, const ap_tensor_t *b)
 {
     return a->kind == b->kind && a->dtype == b->dtype && ap_shape_equal(&a->shape, &b->shape) &&
-           memcmp(a->parts, b->parts, sizeof(a->parts)) == 0;
+           memcmp(a->cut, b->cut, sizeof(a->cut)) == 0;
 }
 
 static xm_status_t no_memory(void)

@@ -321,15 +321,15 @@ static void demand_form(const ap_sequence_t *s, int weight, ap_graph_copy_t *cop
             const ap_op_t *op = ap_graph_op(s->graph, o);
 
             if (s->kind[o] == KIND_FORM && op->operands[0] == tensor) {
-                int parts[AP_MAX_RANK];
+                ap_cut_t cuts[AP_MAX_RANK];
 
-                ap_graph_carry_parts(op, &of, parts);
-                memcpy(of.parts, parts, sizeof(of.parts));
+                ap_graph_carry_demand(op, &of, cuts);
+                memcpy(of.cut, cuts, sizeof(of.cut));
                 tensor = op->results[0];
             }
         }
     }
-    ap_graph_demand_parts(copy->to, copy->tensor[tensor], of.parts);
+    ap_graph_demand(copy->to, copy->tensor[tensor], of.cut);
 }
 
 /* A weight in another form enters under its own name and with the form's type. */

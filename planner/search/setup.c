@@ -60,7 +60,7 @@ static xm_status_t check_demands(const ap_planner_params_t *params, const ap_gra
         char parts[AP_SPEC_TEXT];
 
         for (int d = 0; d < tensor->shape.rank && may_have(params, devices); ++d) {
-            devices *= tensor->parts[d] > 0 ? tensor->parts[d] : 1;
+            devices *= tensor->cut[d].parts > 0 ? tensor->cut[d].parts : 1;
         }
         if (!may_have(params, devices)) {
             return xm_error_set(XM_ERR_INVALID_ARGUMENT,

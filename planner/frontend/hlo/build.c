@@ -204,7 +204,7 @@ xm_status_t hlo_build_demand(hlo_build_t *b, const hlo_instruction_t *of, int te
                              : hlo_sharding_read(b->module, of, &of->type->shape, &sharding);
 
     if (status == XM_OK && !b->dry && !of->type->tuple && sharding.demands) {
-        ap_graph_demand_parts(b->graph, tensor, sharding.parts);
+        ap_graph_demand(b->graph, tensor, sharding.cut);
     }
     return status;
 }

@@ -33,20 +33,59 @@ static void read_numbers(hlo_cursor_t *cursor, int64_t *values, int room, int *c
     hlo_expect(cursor, "]");
 }
 
-/* Counts the devices behind the tiles: "<=[2,4]" or "0,1,2,3". */
-static void read_devices(hlo_cursor_t *cursor, int64_t *devices)
+/* Reads "<=[2,4]T(1,0)": numbers in row-major order of these sizes, whose dimensions are then
+ * permuted. The device at @p at in that order is what the steps of its coordinates add up to. */
+static void read_iota(hlo_cursor_t *cursor, const int64_t *at, int wanted, int64_t *found,
+                      int64_t *devices)
 {
-    int64_t values[2 * AP_MAX_RANK];
-    int count;
+    int64_t sizes[2 * AP_MAX_RANK], step[2 * AP_MAX_RANK];
+    int count, order[2 * AP_MAX_RANK];
 
+    hlo_expect(cursor, "[");
+    read_numbers(cursor, sizes, 2 * AP_MAX_RANK, &count, devices);
+    for (int i = 0; i < count; ++i) {
+        order[i] = i;
+    }
+    if (cursor->status == XM_OK && hlo_accept(cursor, "T") && hlo_accept(cursor, "(")) {
+        for (int i = 0; i < count; ++i) {
+            int64_t of = hlo_integer(cursor);
+
+            order[i] = of >= 0 && of < count ? (int)of : i;
+            (void)hlo_accept(cursor, ",");
+        }
+    }
+    if (cursor->status != XM_OK) {
+        return;
+    }
+    for (int64_t i = count - 1, all = 1; i >= 0; all *= sizes[i--]) {
+        step[i] = all;
+    }
+    for (int w = 0; w < wanted; ++w) {
+        int64_t left = at[w];
+
+        found[w] = 0;
+        for (int i = count - 1; i >= 0; --i) {
+            found[w] += left % sizes[order[i]] * step[order[i]];
+            left /= sizes[order[i]];
+        }
+    }
+}
+
+/* Counts the devices behind the tiles, "<=[2,4]" or "0,1,2,3", and finds some of them. */
+static void read_devices(hlo_cursor_t *cursor, const int64_t *at, int wanted, int64_t *found,
+                         int64_t *devices)
+{
     if (hlo_accept(cursor, "<=")) {
-        hlo_expect(cursor, "[");
-        read_numbers(cursor, values, 2 * AP_MAX_RANK, &count, devices);
+        read_iota(cursor, at, wanted, found, devices);
         return;
     }
     *devices = 0;
     do {
-        (void)hlo_integer(cursor);
+        int64_t device = hlo_integer(cursor);
+
+        for (int w = 0; w < wanted; ++w) {
+            found[w] = at[w] == *devices ? device : found[w];
+        }
         ++*devices;
     } while (hlo_accept(cursor, ","));
 }
@@ -68,11 +107,18 @@ static xm_status_t read_tiles(hlo_cursor_t *cursor, const hlo_instruction_t *of,
                               const ap_shape_t *shape, hlo_sharding_t *sharding)
 {
     bool more = contains(text, "last_tile_dim");
-    int64_t tiles[AP_MAX_RANK + 2], product, devices;
+    int64_t tiles[AP_MAX_RANK + 2], product, devices, left;
+    int64_t at[AP_MAX_RANK + 1] = {0}, found[AP_MAX_RANK + 1] = {0};
     int count;
 
     read_numbers(cursor, tiles, AP_MAX_RANK + 2, &count, &product);
-    read_devices(cursor, &devices);
+    /* Where the first tile stands, and behind it the second tile of each dimension. */
+    left = product;
+    for (int d = 0; d < shape->rank && d < count && cursor->status == XM_OK; ++d) {
+        left /= tiles[d];
+        at[d + 1] = tiles[d] > 1 ? left : 0;
+    }
+    read_devices(cursor, at, shape->rank + 1, found, &devices);
     if (cursor->status != XM_OK) {
         return cursor->status;
     }
@@ -93,7 +139,7 @@ static xm_status_t read_tiles(hlo_cursor_t *cursor, const hlo_instruction_t *of,
                              " elements cannot be cut into %" PRId64,
                              d, shape->dims[d], tiles[d]);
         }
-        sharding->parts[d] = (int)tiles[d];
+        sharding->cut[d] = (ap_cut_t){(int)tiles[d], (int)(found[d + 1] - found[0])};
     }
     sharding->demands = true;
     return XM_OK;
@@ -108,8 +154,9 @@ static void open_shardy_dims(hlo_slice_t text, int rank, hlo_sharding_t *shardin
     for (size_t i = 0; i < text.length && dim < rank; ++i) {
         inside = inside || text.at[i] == '[';
         dim += inside && text.at[i] == '{';
-        if (inside && text.at[i] == '?' && dim >= 0 && dim < rank && sharding->parts[dim] == 1) {
-            sharding->parts[dim] = 0;
+        if (inside && text.at[i] == '?' && dim >= 0 && dim < rank &&
+            sharding->cut[dim].parts == 1) {
+            sharding->cut[dim].parts = 0;
         }
         if (inside && text.at[i] == ']') {
             return;
@@ -131,7 +178,7 @@ static xm_status_t open_dims(const hlo_module_t *module, const hlo_instruction_t
             int64_t dim = hlo_integer(&cursor);
 
             if (cursor.status == XM_OK && dim >= 0 && dim < rank) {
-                sharding->parts[dim] = 0;
+                sharding->cut[dim].parts = 0;
             }
         } while (hlo_accept(&cursor, ","));
     }
@@ -153,7 +200,7 @@ xm_status_t hlo_sharding_read(const hlo_module_t *module, const hlo_instruction_
     if (hlo_slice_is(word, "replicated")) {
         sharding->demands = true;
         for (int d = 0; d < shape->rank; ++d) {
-            sharding->parts[d] = 1;
+            sharding->cut[d].parts = 1;
         }
     } else if (hlo_slice_is(word, "devices") && hlo_accept(&cursor, "=") &&
                hlo_accept(&cursor, "[")) {

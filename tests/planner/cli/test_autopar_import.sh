@@ -64,12 +64,11 @@ ENTRY main.1 {
 HLO
 "$AUTOPAR" import "$work/noms.hlo" -o "$work/noms.json" >/dev/null || fail "import of names"
 sed 's/权重/w\\u001b[2J\\n/' "$work/noms.json" >"$work/control.json"
-"$AUTOPAR" shard "$work/noms.hlo" --mesh 2 --json --export-jax "$work/noms.py" --export-torch "$work/noms.torch" \
+"$AUTOPAR" shard "$work/noms.hlo" --mesh 2 --json --export-jax "$work/noms.jax" --export-torch "$work/noms.torch" \
     --plot "$work/noms.svg" >"$work/noms.out" || fail "names through shard"
 "$AUTOPAR" shard "$work/control.json" --mesh 2 >"$work/control.out" || fail "control characters through shard"
 grep -qF 'w\x1b[2J\n' "$work/control.out" || fail "control characters are not escaped: $(cat "$work/control.out")"
 python3 - "$work" <<'PY' || fail "a name is not what it was"
-import ast
 import json
 import sys
 import xml.dom.minidom
@@ -81,9 +80,7 @@ def read(name):
 names = ["entrée['α']", "权重"]
 assert [t["name"] for t in json.loads(read("noms.json"))["tensors"]] == names
 assert [n["node"] for n in json.loads(read("noms.out"))["nodes"]][:2] == names
-module = {node.targets[0].id: node.value for node in ast.parse(read("noms.py")).body
-          if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}
-assert [row.elts[0].value for row in module["PARAMETERS"].elts] == names
+assert [row[0] for row in json.loads(read("noms.jax"))["parameters"]] == names
 placements = json.dumps(json.loads(read("noms.torch")), ensure_ascii=False)
 assert all(name in placements for name in names)
 xml.dom.minidom.parseString(read("noms.svg"))

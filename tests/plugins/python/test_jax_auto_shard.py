@@ -118,7 +118,87 @@ def refusals(rank):
             assert text in str(error), (text, error)
 
 
+def programs(rank):
+    """Functions of many kinds have the results that they have on one device, and plans lie as demanded."""
+    jax, numpy = devices(4)
+    jnp, P = jax.numpy, jax.sharding.PartitionSpec
+    import crossmesh.jax
+    from crossmesh import errors
+
+    mesh = jax.sharding.Mesh(numpy.array(jax.devices()).reshape(2, 2), ("data", "model"))
+    random = numpy.random.default_rng(2)
+
+    def array(*shape):
+        return random.normal(0, 0.05, shape).astype(numpy.float32)
+
+    up, down, x, key = array(64, 128), array(128, 64), array(32, 64), jax.random.key(3)
+
+    def mlp(up, down, x):
+        return jnp.mean((jax.nn.relu(x @ up) @ down) ** 2)
+
+    def remat(up, down, x):
+        return jnp.mean(jax.checkpoint(lambda x: jax.nn.relu(x @ up) @ down)(x) ** 2)
+
+    def dropout(up, down, x, key):
+        hidden = jax.nn.relu(x @ up)
+        return jnp.mean((jnp.where(jax.random.bernoulli(key, 0.9, hidden.shape), hidden, 0) @ down) ** 2)
+
+    def scan(stack, x, key):
+        def body(x, given):
+            weight, key = given
+            return jnp.where(jax.random.bernoulli(key, 0.9, x.shape), jnp.tanh(x @ weight), 0.0), None
+
+        return jnp.mean(jax.lax.scan(body, x, (stack, jax.random.split(key, 3)))[0] ** 2)
+
+    def experts(route, weights, x):
+        chances = jax.nn.softmax(x @ route)
+        choice = jnp.argmax(chances, -1)
+        place = jnp.cumsum(jax.nn.one_hot(choice, 4, dtype=jnp.int32), 0)[jnp.arange(len(x)), choice] - 1
+        sent = jnp.zeros((4, 8, x.shape[1])).at[choice, place].add(x, mode="drop")
+        back = jnp.einsum("ecd,edf->ecf", sent, weights).at[choice, place].get(mode="fill", fill_value=0)
+        return jnp.mean((back * jnp.max(chances, -1)[:, None]) ** 2)
+
+    def embed(table, weight, ids):
+        return jnp.mean((table[ids] @ weight) ** 2)
+
+    ids = random.integers(0, 256, 32).astype(numpy.int32)
+    for function, arguments in (
+        (mlp, (up, down, x)), (remat, (up, down, x)), (dropout, (up, down, x, key)), (scan, (array(3, 64, 64), x, key)),
+        (experts, (array(64, 4), array(4, 64, 64), x)), (embed, (array(256, 64), up, ids)),
+    ):  # fmt: skip
+        step = jax.value_and_grad(function, argnums=(0, 1) if function is not scan else 0)
+        sharded = crossmesh.jax.auto_shard(step, mesh)
+        for one, other in zip(*map(jax.tree_util.tree_leaves, (sharded(*arguments), jax.jit(step)(*arguments)))):
+            numpy.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6, err_msg=function.__name__)
+
+    # Axes of one size are told apart, everywhere that something is demanded.
+    def scaled(up, down, x, times):
+        return {"made": jax.nn.relu(x @ up) @ down * times, "up": up + 1}
+
+    for wanted in (P(None, "model"), P("data", None), P(("data", "model"), None)):
+        demands = {"in_shardings": (wanted, None, P("model")), "out_shardings": {"made": P("data", "model"), "up": None}}
+        found = crossmesh.jax.auto_shard(scaled, mesh, static_argnums=3, **demands)
+        given, made = found.specs(up, down, x, 2)
+        assert given[0] == wanted and tuple(given[2]) == ("model", None) and made["made"] == P("data", "model"), (given, made)
+        for times in (2, 3):
+            numpy.testing.assert_allclose(found(up, down, x, times)["made"], scaled(up, down, x, times)["made"], rtol=1e-4, atol=1e-6)
+    try:
+        crossmesh.jax.auto_shard(mlp, mesh, in_shardings=(P("data"),))(up, down, x)
+        raise AssertionError("not refused")
+    except errors.InputError as error:
+        assert "tree" in str(error), error
+
+    found.save("plans.json")
+    again = crossmesh.jax.auto_shard(scaled, mesh, "/nowhere/profile.json", static_argnums=3, plans="plans.json")
+    assert again.specs(up, down, x, 2) == (given, made)  # nothing is planned, or the profile would be missed
+    numpy.testing.assert_allclose(again(up, down, x, 2)["made"], scaled(up, down, x, 2)["made"], rtol=1e-4, atol=1e-6)
+
+
 class AutoShard(unittest.TestCase):
+    def test_programs_of_many_kinds(self):
+        said = ranks.run(1, programs, timeout=6 * ranks.TIMEOUT)
+        self.assertNotIn("Exception ignored", str(said))
+
     def test_on_one_axis(self):
         ranks.run(1, same_losses, (8,), None, None, timeout=6 * ranks.TIMEOUT)
 

@@ -3,6 +3,7 @@
 
 import collections
 import os
+import subprocess
 import sys
 import time
 import unittest
@@ -180,6 +181,22 @@ class Reshard(unittest.TestCase):
 
     def test_special_cases(self):
         ranks.run(PROCESSES, special_cases, ranks.free_port())
+
+    def test_a_program_that_does_not_shut_down_ends_silently(self):
+        program = """
+import jax, numpy, crossmesh.jax
+jax.config.update("jax_num_cpu_devices", 4)
+first, second = (jax.sharding.NamedSharding(jax.sharding.Mesh(numpy.array(jax.devices()[a:a + 2]), "x"),
+                                            jax.sharding.PartitionSpec("x")) for a in (0, 2))
+crossmesh.jax.device_put(jax.device_put(numpy.arange(8.0), first), second)
+keys = crossmesh.jax.device_put(jax.device_put(jax.random.split(jax.random.key(1), 4), first), second)
+assert (jax.random.key_data(keys) == jax.random.key_data(jax.random.split(jax.random.key(1), 4))).all()
+print("moved")
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=ranks.TIMEOUT,
+                              env={**os.environ, "JAX_PLATFORMS": "cpu"})  # fmt: skip
+        self.assertEqual((done.returncode, done.stdout), (0, "moved\n"), done.stderr)
+        self.assertNotIn("Exception ignored", done.stderr)
 
     def test_one_process(self):
         ranks.run(1, one_process)
