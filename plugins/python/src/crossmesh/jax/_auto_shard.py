@@ -138,9 +138,10 @@ class AutoSharded:
         """PartitionSpecs on the mesh for such arguments, static ones left out, and for the results: two trees. None is of
         an argument that is not used."""
         program = self.compiled(*arguments)
-        return jax.tree_util.tree_map(
+        specs: tuple[Any, Any] = jax.tree_util.tree_map(
             lambda place: place.spec, (program.input_shardings[0], program.output_shardings),
             is_leaf=lambda x: isinstance(x, jax.sharding.Sharding))  # fmt: skip
+        return specs
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plans that were made so far, for the `plans` of another process or day."""
