@@ -116,7 +116,7 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
     static const char *const root_keys[] = {"version",          "name",   "provenance",  "hosts",
                                             "devices_per_host", "device", "nic",         "fabric",
                                             "uplink",           "curves", "collectives", "op_times",
-                                            "gradient_overlap", "cores"};
+                                            "gradient_overlap", "cores",  "runtime"};
     static const char *const nic_keys[] = {
         "bytes_per_s", "hosts", "per_host", "spread", "both_ways_bytes_per_s", "both_ways_spread"};
     const json_t *device, *nic;
@@ -372,6 +372,7 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
     /* Up to here nothing is allocated, so these may return at once. */
     if (status < 0 || (status = read_uplink(root, &params)) < 0 ||
         (status = read_fabric(root, &params)) < 0 || (status = read_cores(root, &params)) < 0 ||
+        (status = xm_runtime_from_json(root, &params.runtime)) < 0 ||
         (status = xm_json_object(root, "curves", &curves)) < 0) {
         return status;
     }
@@ -584,6 +585,7 @@ static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
     }
     add_links(profile, root);
     add_cores(profile, root);
+    add_object(root, "runtime", xm_runtime_to_json(xm_cluster_profile_runtime(profile)));
     if (xm_cluster_profile_collectives(profile) > 0) {
         json_t *collectives = json_array();
 
