@@ -8,7 +8,7 @@
 #include "comm/base.h"
 #include "xm_test.h"
 
-enum { ROWS = 9, RUNS = 20 };
+enum { ROWS = 9, RUNS = 10 };
 
 typedef struct made {
     ap_measured_t measured;

@@ -86,12 +86,13 @@ class Sailor(unittest.TestCase):
         made.save(**{"profiles/small-rx-1.json": {}})
         self.refused("layer 0 with")
         plan = load(self.folder, "plans/some/R0.json")
-        for change, words in (({"gbs": 7919}, "samples"), ({"real": -1.0}, "a step of"), ({"mbs": "x"}, "integer")):
+        for change, words in (({"gbs": 0}, "samples"), ({"real": -1.0}, "a step of"), ({"mbs": "x"}, "integer")):
             made.save(**{"plans/some/R0.json": {**plan, **change}})
             self.refused(words)
         plan["pipeline_list"][0]["tmp_per_stage"][0][0][1] = 1
         made.save(**{"plans/some/R0.json": plan})
         self.refused("replicas of one kind")
+        made.save()
         os.remove(os.path.join(self.folder, "training_small.json"))
         self.refused("no such files")
 
