@@ -86,16 +86,23 @@ static xm_status_t read_device(const json_t *object, const char *place, bool typ
                                xm_cluster_device_t *device)
 {
     static const char *const keys[] = {"flop_per_s",    "memory_bytes", "memory_bytes_per_s",
-                                       "flop_per_s_of", "spread",       "hosts"};
+                                       "flop_per_s_of", "spread",       "price_per_hour",
+                                       "hosts"};
     double *values[] = {&device->flops, &device->memory_bytes, &device->memory_bandwidth};
     double *rates[XM_NUMBER_COUNT], *spreads[XM_NUMBER_COUNT + 1];
-    xm_status_t status = xm_json_check_keys(object, place, keys, typical ? 6 : 5);
+    xm_status_t status = xm_json_check_keys(object, place, keys, typical ? 7 : 6);
 
     for (int i = 0; i < 3 && status == XM_OK; ++i) {
         char path[PATH_SIZE];
 
         (void)snprintf(path, sizeof(path), "%s%s", place, keys[i]);
         status = xm_json_number(object, path, values[i]);
+    }
+    if (status == XM_OK) {
+        char path[PATH_SIZE];
+
+        (void)snprintf(path, sizeof(path), "%sprice_per_hour", place);
+        status = xm_json_optional_number(object, path, &device->price);
     }
     for (int n = 0; n < XM_NUMBER_COUNT; ++n) {
         rates[n] = &device->number_flops[n];
@@ -514,6 +521,7 @@ static json_t *device_to_json(xm_cluster_device_t device)
     add_positive(spread, rate_key(XM_NUMBER_COUNT), device.memory_spread);
     add_object(object, "flop_per_s_of", rates);
     add_object(object, "spread", spread);
+    add_positive(object, "price_per_hour", device.price);
     return object;
 }
 
