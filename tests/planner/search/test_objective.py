@@ -16,8 +16,8 @@ MODEL = ("--model", "mlp4", "--global-batch", "64", "--micro-batches", "1,4")
 
 
 def device(random_, kind):
-    return {"flop_per_s": (1e12, 2.5e12, 4e12)[kind] * random_.uniform(0.8, 1.2), "memory_bytes": 16e9,
-            "memory_bytes_per_s": 8e11, "price_per_hour": random_.uniform(0.5, 4)}
+    return {"flop_per_s": (1e9, 2.5e9, 4e9)[kind] * random_.uniform(0.8, 1.2), "memory_bytes": 16e9,
+            "memory_bytes_per_s": 8e8, "price_per_hour": random_.uniform(0.5, 4)}
 
 
 def cluster(name, devices, per_host):
