@@ -10,3 +10,4 @@
 #include "planner/search/curve.h"
 #include "planner/search/params.h"
 #include "planner/search/planner.h"
+#include "planner/search/rent.h"

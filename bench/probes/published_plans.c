@@ -5,6 +5,8 @@
  * cost model. It fails when a price is too far from what was measured, or when one of theirs is
  * faster than ours, so it is a test of prices and of the planner as much as a table.
  */
+#include <jansson.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,10 +55,12 @@ static const published_t plans[] = {
 
 typedef struct options {
     const char *cluster;
-    int devices; /* rows with at most so many */
-    bool priced; /* theirs only */
-    int within;  /* percent of what was measured; 0: any */
-    bool wrong;  /* a published plan is faster, or its price too far off */
+    int devices;       /* rows with at most so many */
+    bool priced;       /* theirs only */
+    int within;        /* percent of what was measured; 0: any */
+    const char *write; /* a folder for autopar judge */
+    json_t *rows;      /* of its document */
+    bool wrong;        /* a published plan is faster, or its price too far off */
 } options_t;
 
 /* A plan in a row of the table. */
@@ -213,6 +217,37 @@ static void print_difference(const ap_plan_t *theirs, const ap_plan_t *best, con
     }
 }
 
+/* Saves theirs as it ran, and what was measured of it. */
+static xm_status_t write_row(const published_t *row, const ap_plan_t *plan,
+                             const options_t *options)
+{
+    char file[64], path[PATH_MAX];
+    double measured = published_measured_seconds(row->model, row->batch, row->hosts * row->devices);
+
+    (void)snprintf(file, sizeof(file), "%s.json", row->model);
+    (void)snprintf(path, sizeof(path), "%s/%s", options->write, file);
+    (void)json_array_append_new(options->rows, json_pack("{s:s, s:s, s:f}", "name", row->model,
+                                                         "plan", file, "step_s", measured));
+    return ap_plan_save(plan, path);
+}
+
+static xm_status_t write_measured(const options_t *options)
+{
+    char path[PATH_MAX];
+    json_t *document = json_pack("{s:s, s:i, s:s, s:O}", "format", "crossmesh-measured", "version",
+                                 1, "source", "Alpa, OSDI'22, artifact", "rows", options->rows);
+    char *text = json_dumps(document, JSON_INDENT(1));
+    xm_status_t status = XM_ERR_NO_MEMORY;
+
+    (void)snprintf(path, sizeof(path), "%s/measured.json", options->write);
+    if (text != NULL) {
+        status = xm_text_save(path, text);
+    }
+    free(text);
+    json_decref(document);
+    return status;
+}
+
 /* Prints what theirs takes as it ran beside what was measured. Experts are not judged: their
  * products are narrow, on which one GPU alone attains a fifth less than on those of a GPT. */
 static void print_measured(const published_t *row, const outcome_t *theirs, options_t *options)
@@ -275,6 +310,9 @@ static xm_status_t compare_row(const published_t *row, const xm_cluster_profile_
     if (status == XM_OK) {
         print_measured(row, &theirs, options);
     }
+    if (status == XM_OK && options->write != NULL && theirs.fits) {
+        status = write_row(row, theirs.result.plan, options);
+    }
     if (status == XM_OK && !options->priced) {
         status = plan_row(row, profile, pins, 0, AP_RECOMPUTE_AUTO, &best);
     }
@@ -317,12 +355,15 @@ static xm_status_t run(const xm_cli_t *cli, void *arg)
         }
     }
     xm_cluster_profile_destroy(profile);
+    if (status == XM_OK && options->write != NULL) {
+        status = write_measured(options);
+    }
     return status;
 }
 
 int main(int argc, char **argv)
 {
-    options_t options = {.devices = 64};
+    options_t options = {.devices = 64, .rows = json_array()};
     const xm_cli_option_t table[] = {
         {"cluster", 0, XM_CLI_STRING, &options.cluster, "FILE", 0, 0,
          "Cluster profile of one kind of host; resized for every row."},
@@ -330,6 +371,8 @@ int main(int argc, char **argv)
          "Only rows with at most so many devices (64)."},
         {"priced", 0, XM_CLI_FLAG, &options.priced, NULL, 0, 0,
          "Only the prices of the published plans and what was measured of them."},
+        {"write", 0, XM_CLI_STRING, &options.write, "FOLDER", 0, 0,
+         "Write the published plans and what was measured of them for autopar judge."},
         {"within", 0, XM_CLI_INT, &options.within, "PERCENT", 1, 100,
          "Fail where the price of a GPT or Wide-ResNet is further from what was measured."},
     };
@@ -339,6 +382,8 @@ int main(int argc, char **argv)
         "one cost model, as a table in Markdown. Exit status 1 when a published plan is faster.",
         NULL, table, 0, 0);
     int exit_status = xm_cli_main(&command, argc, argv, run, &options);
+
+    json_decref(options.rows);
 
     return exit_status == EXIT_SUCCESS && options.wrong ? EXIT_FAILURE : exit_status;
 }

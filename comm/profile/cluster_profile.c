@@ -309,6 +309,7 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
     has->nic_cpu = xm_curve_rounded(own.nic_cpu);
     has->host_cpu = xm_curve_rounded(own.host_cpu);
     has->gradient_overlap = xm_curve_rounded(own.gradient_overlap);
+    has->runtime = xm_runtime_rounded(&own.runtime);
     own_hosts(&made->memory, has);
     for (int link = 0; link < XM_LINK_CURVES; ++link) {
         own_curve(&made->memory, has->curve_points[link], &has->curve[link],
@@ -437,6 +438,31 @@ xm_status_t xm_cluster_profile_set_gradient_overlap(const xm_cluster_profile_t *
 
     params.gradient_overlap = overlap;
     return xm_cluster_profile_create(&params, changed);
+}
+
+const xm_runtime_t *xm_cluster_profile_runtime(const xm_cluster_profile_t *profile)
+{
+    return &profile->has.runtime;
+}
+
+xm_status_t xm_cluster_profile_set_runtime(const xm_cluster_profile_t *profile,
+                                           const xm_runtime_t *runtime, const char *note,
+                                           xm_cluster_profile_t **changed)
+{
+    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
+    size_t size = strlen(profile->has.provenance) + strlen(note) + sizeof("; ");
+    char *provenance = malloc(size);
+    xm_status_t status;
+
+    if (provenance == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
+    }
+    (void)snprintf(provenance, size, "%s; %s", profile->has.provenance, note);
+    params.provenance = provenance;
+    params.runtime = *runtime;
+    status = xm_cluster_profile_create(&params, changed);
+    free(provenance);
+    return status;
 }
 
 /* The measured time of a similar operation, or the roofline's if there is none. */

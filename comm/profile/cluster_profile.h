@@ -23,6 +23,7 @@
 #include "comm/profile/curve.h"
 #include "comm/profile/device.h"
 #include "comm/profile/op_times.h"
+#include "comm/profile/runtime.h"
 #include "comm/base.h"
 
 /** Where the two ends of a message are. */
@@ -77,6 +78,7 @@ typedef struct xm_cluster_profile_params {
     size_t op_time_count;
     double gradient_overlap; /**< part of the time of gradients' collectives that hides behind the
                                   backward pass, 0 … 1 */
+    xm_runtime_t runtime;
 } xm_cluster_profile_params_t;
 
 #define XM_CLUSTER_PROFILE_PARAMS_INIT                                                             \
@@ -190,6 +192,13 @@ double xm_cluster_profile_gradient_overlap(const xm_cluster_profile_t *profile);
 /** A copy of @p profile with another such part. */
 xm_status_t xm_cluster_profile_set_gradient_overlap(const xm_cluster_profile_t *profile,
                                                     double overlap, xm_cluster_profile_t **changed);
+
+/** What a runtime adds to the prices of operators and links; all zero: nothing is known. */
+const xm_runtime_t *xm_cluster_profile_runtime(const xm_cluster_profile_t *profile);
+/** A copy of @p profile with another one, and @p note added to its provenance. */
+xm_status_t xm_cluster_profile_set_runtime(const xm_cluster_profile_t *profile,
+                                           const xm_runtime_t *runtime, const char *note,
+                                           xm_cluster_profile_t **changed);
 
 /** Seconds a one-way message takes (xm_curve_seconds()). */
 double xm_cluster_profile_seconds(const xm_cluster_profile_t *profile, xm_link_class_t link,

@@ -86,16 +86,23 @@ static xm_status_t read_device(const json_t *object, const char *place, bool typ
                                xm_cluster_device_t *device)
 {
     static const char *const keys[] = {"flop_per_s",    "memory_bytes", "memory_bytes_per_s",
-                                       "flop_per_s_of", "spread",       "hosts"};
+                                       "flop_per_s_of", "spread",       "price_per_hour",
+                                       "hosts"};
     double *values[] = {&device->flops, &device->memory_bytes, &device->memory_bandwidth};
     double *rates[XM_NUMBER_COUNT], *spreads[XM_NUMBER_COUNT + 1];
-    xm_status_t status = xm_json_check_keys(object, place, keys, typical ? 6 : 5);
+    xm_status_t status = xm_json_check_keys(object, place, keys, typical ? 7 : 6);
 
     for (int i = 0; i < 3 && status == XM_OK; ++i) {
         char path[PATH_SIZE];
 
         (void)snprintf(path, sizeof(path), "%s%s", place, keys[i]);
         status = xm_json_number(object, path, values[i]);
+    }
+    if (status == XM_OK) {
+        char path[PATH_SIZE];
+
+        (void)snprintf(path, sizeof(path), "%sprice_per_hour", place);
+        status = xm_json_optional_number(object, path, &device->price);
     }
     for (int n = 0; n < XM_NUMBER_COUNT; ++n) {
         rates[n] = &device->number_flops[n];
@@ -116,7 +123,7 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
     static const char *const root_keys[] = {"version",          "name",   "provenance",  "hosts",
                                             "devices_per_host", "device", "nic",         "fabric",
                                             "uplink",           "curves", "collectives", "op_times",
-                                            "gradient_overlap", "cores"};
+                                            "gradient_overlap", "cores",  "runtime"};
     static const char *const nic_keys[] = {
         "bytes_per_s", "hosts", "per_host", "spread", "both_ways_bytes_per_s", "both_ways_spread"};
     const json_t *device, *nic;
@@ -372,6 +379,7 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
     /* Up to here nothing is allocated, so these may return at once. */
     if (status < 0 || (status = read_uplink(root, &params)) < 0 ||
         (status = read_fabric(root, &params)) < 0 || (status = read_cores(root, &params)) < 0 ||
+        (status = xm_runtime_from_json(root, &params.runtime)) < 0 ||
         (status = xm_json_object(root, "curves", &curves)) < 0) {
         return status;
     }
@@ -513,6 +521,7 @@ static json_t *device_to_json(xm_cluster_device_t device)
     add_positive(spread, rate_key(XM_NUMBER_COUNT), device.memory_spread);
     add_object(object, "flop_per_s_of", rates);
     add_object(object, "spread", spread);
+    add_positive(object, "price_per_hour", device.price);
     return object;
 }
 
@@ -584,6 +593,7 @@ static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
     }
     add_links(profile, root);
     add_cores(profile, root);
+    add_object(root, "runtime", xm_runtime_to_json(xm_cluster_profile_runtime(profile)));
     if (xm_cluster_profile_collectives(profile) > 0) {
         json_t *collectives = json_array();
 

@@ -60,7 +60,7 @@ xm_cluster_device_t xm_cluster_device_least(const xm_cluster_device_t *a,
 bool xm_cluster_device_same(const xm_cluster_device_t *a, const xm_cluster_device_t *b)
 {
     bool same = a->flops == b->flops && a->memory_bytes == b->memory_bytes &&
-                a->memory_bandwidth == b->memory_bandwidth;
+                a->memory_bandwidth == b->memory_bandwidth && a->price == b->price;
 
     for (int n = 0; n < XM_NUMBER_COUNT; ++n) {
         same = same && a->number_flops[n] == b->number_flops[n];
@@ -103,6 +103,9 @@ xm_status_t xm_cluster_device_check(const char *path, const xm_cluster_device_t 
     if (status == XM_OK && device->memory_spread != 0) {
         status = check_positive(path, "spread.memory_bytes_per_s", device->memory_spread);
     }
+    if (status == XM_OK && device->price != 0) {
+        status = check_positive(path, "price_per_hour", device->price);
+    }
     return status;
 }
 
@@ -111,7 +114,8 @@ xm_cluster_device_t xm_cluster_device_rounded(const xm_cluster_device_t *device)
     xm_cluster_device_t rounded = {.flops = xm_curve_rounded(device->flops),
                                    .memory_bytes = xm_curve_rounded(device->memory_bytes),
                                    .memory_bandwidth = xm_curve_rounded(device->memory_bandwidth),
-                                   .memory_spread = xm_curve_rounded(device->memory_spread)};
+                                   .memory_spread = xm_curve_rounded(device->memory_spread),
+                                   .price = xm_curve_rounded(device->price)};
 
     for (int n = 0; n < XM_NUMBER_COUNT; ++n) {
         rounded.number_flops[n] = xm_curve_rounded(device->number_flops[n]);

@@ -38,6 +38,7 @@ typedef struct xm_cluster_device {
     /** How well these rates are known (curve.h), XM_NUMBER_ANY for `flops`; 0: unknown. */
     double number_spread[XM_NUMBER_COUNT];
     double memory_spread; /**< of memory_bandwidth */
+    double price;         /**< of an hour, in any currency; 0: unknown */
 } xm_cluster_device_t;
 
 /** FLOP/s of a type. */

@@ -27,6 +27,8 @@ static const struct {
     {"solve", ap_command_solve, "Solve a problem of the IOPDDL format within a given time."},
     {"simulate", ap_command_simulate, "Run a plan's pipeline under a schedule, event by event."},
     {"import", ap_command_import, "Read a model of any kind and write it as a JSON graph."},
+    {"judge", ap_command_judge, "Hold predictions against measured steps."},
+    {"fit", ap_command_fit, "Fit what a runtime adds to prices to measured steps."},
     {"compare", ap_command_compare, "Plan as other planners would, and compare their plans."},
     {"explain", ap_command_explain, "Say why a plan is what it is, and what came second."},
     {"export", ap_command_export, "Write a plan's shardings for JAX, XLA or PyTorch."},

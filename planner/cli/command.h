@@ -22,6 +22,8 @@ int ap_command_solve(int argc, char *const *argv);
 int ap_command_explain(int argc, char *const *argv);
 int ap_command_simulate(int argc, char *const *argv);
 int ap_command_export(int argc, char *const *argv);
+int ap_command_judge(int argc, char *const *argv);
+int ap_command_fit(int argc, char *const *argv);
 int ap_command_compare(int argc, char *const *argv);
 
 /** A positional argument, or NULL where there are fewer. */

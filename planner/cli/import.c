@@ -7,6 +7,7 @@
  */
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli_support.h"
 #include "comm/base.h"
@@ -15,11 +16,13 @@
 #include "planner/passes.h"
 #include "planner/frontend/json.h"
 #include "planner/frontend/zoo.h"
+#include "planner/published/sailor.h"
 
 static const char program[] = "autopar import";
 static const char summary[] =
     "Reads a built-in model, HLO text, an ONNX model or a JSON graph, says what is "
-    "in it, and writes it as a JSON graph.";
+    "in it, and writes it as a JSON graph. Or reads measured runs (sailor FOLDER) and writes a "
+    "folder for autopar judge.";
 enum { TRAINING_NONE, TRAINING_SGD, TRAINING_ADAM };
 
 typedef struct import_options {
@@ -138,6 +141,18 @@ static xm_status_t print_graph(const ap_graph_t *graph, const ap_frontend_notes_
     return xm_cli_flush();
 }
 
+/* Measured runs of others, instead of a model. */
+static xm_status_t import_runs(const char *whose, const char *folder, const char *output)
+{
+    if (strcmp(whose, "sailor") != 0) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "'%s' has no folder of runs to read: sailor",
+                            whose);
+    }
+    return output != NULL
+               ? ap_sailor_import(folder, output)
+               : xm_error_set(XM_ERR_INVALID_ARGUMENT, "a folder to write is needed (--output)");
+}
+
 static xm_status_t run(const xm_cli_t *cli, void *options)
 {
     const char *model = ap_command_argument(cli, 0);
@@ -150,9 +165,15 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     if (o->list) {
         return list_models(&o->json);
     }
+    if (ap_command_argument(cli, 1) != NULL) {
+        return import_runs(model, ap_command_argument(cli, 1), o->output);
+    }
     if (model == NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT,
                             "a model or file is needed (--list-models names the models)");
+    }
+    if (o->output != NULL && (status = xm_file_check_output("--output", o->output)) != XM_OK) {
+        return status;
     }
     params.batch = o->batch;
     params.hidden = o->hidden;
@@ -186,8 +207,8 @@ int ap_command_import(int argc, char *const *argv)
 {
     import_options_t o = {.training = TRAINING_NONE};
     const xm_cli_option_t table[] = {
-        {"output", 'o', XM_CLI_OUTPUT, &o.output, "FILE", 0, 0,
-         "Write the graph as JSON (docs/graph.md)."},
+        {"output", 'o', XM_CLI_STRING, &o.output, "FILE", 0, 0,
+         "Write the graph as JSON (docs/graph.md); of runs, the folder to write."},
         {"dim", 0, XM_CLI_LIST, &o.dims, "NAME=SIZE", 0, 0,
          "Size of a symbolic dimension of an ONNX model; once for each."},
         {"training", 0, XM_CLI_CHOICE, &o.training, "none|sgd|adam", 0, 0,
@@ -204,8 +225,9 @@ int ap_command_import(int argc, char *const *argv)
          "List the built-in models with their parameters."},
         XM_CLI_JSON_OPTIONS(XM_CLI_OUTPUT, &o.json, "Print JSON instead of text."),
     };
-    const xm_cli_command_t command = XM_CLI_COMMAND(
-        program, "MODEL|FILE", summary, "autopar import gpt-1.3b -o graph.json", table, 0, 1);
+    const xm_cli_command_t command =
+        XM_CLI_COMMAND(program, "MODEL|FILE|sailor FOLDER", summary,
+                       "autopar import gpt-1.3b -o graph.json", table, 0, 2);
 
     return xm_cli_main(&command, argc, argv, run, &o);
 }

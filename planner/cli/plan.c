@@ -34,9 +34,9 @@ typedef struct plan_options {
     const char *output, *plot, *schedule, *like;
     const char *layers, *layer_pattern, *planner, *request;
     xm_cli_list_t dims;
-    int devices, submeshes, seed, budget;
+    int devices, submeshes, seed, budget, objective;
     uint64_t bandwidth;
-    double overlap, time_limit;
+    double overlap, time_limit, min_throughput;
     xm_cli_json_t json;
     bool no_cross_mesh, keep_host_order, all_devices, pareto;
 } plan_options_t;
@@ -186,9 +186,26 @@ static void print_word(void *arg, const char *line)
     (void)fprintf(stderr, "%s: the planner: %s\n", program, line);
 }
 
+/* What the plan costs, and which hosts it is for: the plan numbers them anew. */
+static void print_rent(const plan_options_t *o, const ap_planner_rent_t *rent)
+{
+    char list[512] = "";
+
+    for (int i = 0; i < rent->hosts; ++i) {
+        xm_text_list_add(list, sizeof(list), ", ", "%d", rent->host[i]);
+    }
+    if (rent->hosts > 0 && !o->json.print) {
+        xm_text_print_wrapped(stdout, XM_TEXT_COLUMNS, "# ", "#   ",
+                              "a step costs %.6g: %.6g an hour for %d x %d devices, on hosts %s",
+                              rent->cost, rent->price, rent->hosts, rent->devices, list);
+    }
+}
+
 static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *params)
 {
+    const ap_planner_goal_t goal = {o->objective == 1, o->min_throughput};
     ap_planner_result_t result = {0};
+    ap_planner_rent_t rent = {0};
     xm_cli_progress_t *progress = xm_cli_progress_create(program);
     xm_status_t status;
 
@@ -197,7 +214,7 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
     status = o->planner != NULL
                  ? ap_planner_command_plan(o->planner, params, print_word, NULL, &result.plan)
              : o->like != NULL ? plan_like(o->like, params, &result.plan)
-                               : ap_planner_run(params, &result);
+                               : ap_planner_run_goal(params, &goal, &result, &rent);
     xm_cli_progress_destroy(progress);
     if (status == XM_OK && result.stopped) {
         (void)fprintf(stderr,
@@ -210,10 +227,12 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
     }
     if (status == XM_OK && o->planner == NULL && o->like == NULL && !o->json.print) {
         print_orders(&result);
+        print_rent(o, &rent);
     }
     if (status == XM_OK) {
         status = write_plan(result.plan, o);
     }
+    free(rent.host);
     ap_planner_result_clear(&result);
     return status;
 }
@@ -281,11 +300,27 @@ static xm_status_t answer(const plan_options_t *o)
 
 /* Options that mean nothing where another one holds the question: those that ask our planner, those
  * that say what else it should do, and those for inputs of other planners. */
-static const char *const asking[] = {
-    "model",     "cluster",       "hosts",           "devices-per-host", "global-batch", "stages",
-    "schedule",  "recompute",     "layers",          "layer-pattern",    "dim",          "planner",
-    "submeshes", "no-cross-mesh", "keep-host-order", "memory-reserve",   "all-devices",  "overlap",
-    NULL};
+static const char *const asking[] = {"model",
+                                     "cluster",
+                                     "hosts",
+                                     "devices-per-host",
+                                     "global-batch",
+                                     "stages",
+                                     "schedule",
+                                     "recompute",
+                                     "layers",
+                                     "layer-pattern",
+                                     "dim",
+                                     "planner",
+                                     "submeshes",
+                                     "no-cross-mesh",
+                                     "keep-host-order",
+                                     "memory-reserve",
+                                     "all-devices",
+                                     "overlap",
+                                     "objective",
+                                     "min-throughput",
+                                     NULL};
 static const char *const doing[] = {"plot", "time-limit", "pareto", NULL};
 static const char *const inputs[] = {"like", "devices", "bandwidth",     "memory-limit",
                                      "seed", "budget",  "micro-batches", NULL};
@@ -361,6 +396,14 @@ static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
     if (o->like != NULL && o->planner != NULL) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--planner has no meaning with --like");
     }
+    if ((o->objective != 0 || o->min_throughput > 0) &&
+        (o->pareto || o->like != NULL || o->planner != NULL)) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s has no meaning with --%s",
+                            o->objective != 0 ? "objective" : "min-throughput",
+                            o->pareto         ? "pareto"
+                            : o->like != NULL ? "like"
+                                              : "planner");
+    }
     if (o->pareto && (o->like != NULL || o->planner != NULL)) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--pareto has no meaning with --%s",
                             o->like != NULL ? "like" : "planner");
@@ -422,6 +465,11 @@ int ap_command_plan(int argc, char *const *argv)
         {"time-limit", 0, XM_CLI_DOUBLE, &o.time_limit, "SECONDS", 0, 1000000,
          "Stop after this time with the best plan so far and say how good it is. A "
          "--planner is ended then (default 600)."},
+        {"objective", 0, XM_CLI_CHOICE, &o.objective, "time|cost", 0, 0,
+         "What to make least: the time of a step (default), or what its devices cost by the "
+         "profile's prices; then only the hosts that pay are planned for."},
+        {"min-throughput", 0, XM_CLI_DOUBLE, &o.min_throughput, "SAMPLES", 0, 1e15,
+         "Samples per second that a plan must have."},
         {"pareto", 0, XM_CLI_FLAG, &o.pareto, NULL, 0, 0,
          "Find every plan that no other beats in both step time and memory of a device; "
          "--output writes them all, --plot draws the curve."},

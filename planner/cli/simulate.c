@@ -110,6 +110,9 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
                                          AP_COMMAND_NO_OVERLAP, &profile);
         o->how.profile = profile;
     }
+    if (profile != NULL) {
+        o->how.runtime = *xm_cluster_profile_runtime(profile);
+    }
     if (status == XM_OK) {
         status = ap_plan_simulate(plan, &o->how, &schedule, &done);
     }
@@ -141,7 +144,8 @@ int ap_command_simulate(int argc, char *const *argv)
         {"blocking", 0, XM_CLI_FLAG, &o.how.blocking, NULL, 0, 0,
          "Transfers keep their devices busy instead of overlapping with passes."},
         {"cluster", 0, XM_CLI_STRING, &o.cluster, "FILE", 0, 0,
-         "Price the reshardings on this cluster profile (default: as the plan predicts)."},
+         "Price the reshardings on this cluster profile, and add what its runtime adds (default: "
+         "as the plan predicts)."},
         {"trace", 0, XM_CLI_OUTPUT, &o.trace, "FILE", 0, 0,
          "Write the timeline as a Chrome trace."},
         {"plot", 0, XM_CLI_OUTPUT, &o.plot, "FILE", 0, 0, "Write the timeline as SVG."},

@@ -114,23 +114,30 @@ static xm_status_t find_way_back(const ap_plan_t *plan, ap_cross_mesh_t *cross_m
     return XM_OK;
 }
 
-static void fill_stages(const ap_plan_t *plan, ap_pipeline_stage_t *stages)
+static double factor(double times)
+{
+    return times > 0 ? times : 1;
+}
+
+static void fill_stages(const ap_plan_t *plan, const xm_runtime_t *runtime,
+                        ap_pipeline_stage_t *stages)
 {
     for (int i = 0; i < ap_plan_stages(plan); ++i) {
         const ap_plan_stage_t *of = ap_plan_stage(plan, i);
 
-        stages[i] = (ap_pipeline_stage_t){.forward = of->forward,
-                                          .backward = of->backward,
-                                          .once = of->sync + of->update,
-                                          .activation_bytes = of->activation_bytes,
-                                          .recompute = of->recompute};
+        stages[i] =
+            (ap_pipeline_stage_t){.forward = of->forward + runtime->pass,
+                                  .backward = of->backward + runtime->pass,
+                                  .once = factor(runtime->collective) * of->sync + of->update,
+                                  .activation_bytes = of->activation_bytes,
+                                  .recompute = of->recompute};
     }
 }
 
 /* Runs a plan whose boundaries are priced as it predicts, or anew by @p cross_mesh. */
-static xm_status_t run_plan(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh,
-                            ap_pipeline_step_t *step, ap_schedule_t **schedule,
-                            ap_pipeline_run_t **run)
+static xm_status_t run_plan(const ap_plan_t *plan, const xm_runtime_t *runtime,
+                            ap_cross_mesh_t *cross_mesh, ap_pipeline_step_t *step,
+                            ap_schedule_t **schedule, ap_pipeline_run_t **run)
 {
     size_t count = (size_t)ap_plan_stages(plan), boundaries = (size_t)ap_plan_boundaries(plan);
     xm_arena_t arena = {0};
@@ -144,7 +151,7 @@ static xm_status_t run_plan(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh,
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", count);
         goto clear;
     }
-    fill_stages(plan, stages);
+    fill_stages(plan, runtime, stages);
     step->stages = stages;
     step->stage_count = (int)count;
     step->transfers = transfers;
@@ -181,7 +188,7 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
                                                                                                : 1,
                                .slices = simulation->slices,
                                .batches = simulation->batches,
-                               .blocking = simulation->blocking};
+                               .blocking = simulation->blocking || simulation->runtime.blocking};
     ap_cross_mesh_t *cross_mesh = NULL;
     ap_plan_view_t view;
     xm_status_t status;
@@ -191,18 +198,49 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
                             micro_batches);
     }
     if (simulation->profile == NULL) {
-        return run_plan(plan, NULL, &step, schedule, run);
+        return run_plan(plan, &simulation->runtime, NULL, &step, schedule, run);
     }
     status = ap_plan_view_open(plan, simulation->profile, &view);
     if (status == XM_OK) {
         status = ap_cross_mesh_create(view.profile, &cross_mesh);
     }
     if (status == XM_OK) {
-        status = run_plan(view.plan, cross_mesh, &step, schedule, run);
+        status = run_plan(view.plan, &simulation->runtime, cross_mesh, &step, schedule, run);
     }
     ap_cross_mesh_destroy(cross_mesh);
     ap_plan_view_close(&view);
     return status;
+}
+
+xm_status_t ap_plan_runtime_step(const ap_plan_t *plan, const xm_runtime_t *runtime, double *step)
+{
+    ap_plan_simulation_t simulation = {.runtime = *runtime};
+    ap_schedule_t *schedule;
+    ap_pipeline_run_t *run;
+    xm_status_t status = ap_schedule_find(ap_plan_info(plan)->schedule, &simulation.kind);
+
+    if (status == XM_OK) {
+        status = ap_plan_simulate(plan, &simulation, &schedule, &run);
+    }
+    if (status == XM_OK) {
+        *step = 1e-9 * (double)run->step_ns;
+        ap_pipeline_run_destroy(run);
+        ap_schedule_destroy(schedule);
+    }
+    return status;
+}
+
+double ap_plan_runtime_memory(const ap_plan_t *plan, const xm_runtime_t *runtime)
+{
+    double most = 0;
+
+    for (int i = 0; i < ap_plan_stages(plan); ++i) {
+        ap_plan_stage_t stage = *ap_plan_stage(plan, i);
+
+        stage.work_bytes *= factor(runtime->working);
+        most = fmax(most, runtime->context + ap_plan_stage_memory(&stage));
+    }
+    return most;
 }
 
 xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind)

@@ -25,6 +25,7 @@ typedef struct ap_plan_simulation {
     int slices;            /**< terapipe: parts of every micro-batch; equal in time */
     int batches;           /**< pipedream-2bw, 0: 3 */
     bool blocking;         /**< transfers keep devices busy, see planner/pipeline/simulate.h */
+    xm_runtime_t runtime;  /**< what a runtime adds to the times of the plan; zero: nothing */
     /** Prices the reshardings anew, on this profile of the plan's hosts and devices; NULL: as the
      * plan predicts them. */
     const xm_cluster_profile_t *profile;
@@ -42,6 +43,11 @@ typedef struct ap_plan_simulation {
  */
 xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
                              ap_schedule_t **schedule, ap_pipeline_run_t **run);
+
+/** Seconds of the step under the plan's own schedule in such a runtime, and bytes of the fullest
+ * device. */
+xm_status_t ap_plan_runtime_step(const ap_plan_t *plan, const xm_runtime_t *runtime, double *step);
+double ap_plan_runtime_memory(const ap_plan_t *plan, const xm_runtime_t *runtime);
 
 /** The tensors of a boundary in their layouts, from the mesh of one stage to that of another, to be
  * priced; they lie in @p arena. */

@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import sys
 
-COMMANDS = ("probe", "plan", "shard", "solve", "simulate", "import", "compare", "explain",
-            "export")
+COMMANDS = ("probe", "plan", "shard", "solve", "simulate", "import", "judge", "fit",
+            "compare", "explain", "export")
 root = os.environ["SOURCE_DIR"]
 autopar = os.environ["AUTOPAR"]
 failures = []
