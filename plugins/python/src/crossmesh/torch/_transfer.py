@@ -339,7 +339,7 @@ def redistribute(
         if device == "cuda":
             device = torch.device("cuda", torch.cuda.current_device())
         place = dataclasses.replace(place, shape=shape, dtype=about.dtype)
-        mine = place.part_shape(job.rank)
+        mine, _ = place.part(job.rank)
         local = torch.empty((0,) if mine is None else mine, dtype=dtype, device=device)
         known, wanted = {"tensor": about}, {"tensor": place}
         own = {name: _local(tensor) for name, tensor in sources.items()}
