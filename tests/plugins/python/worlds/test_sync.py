@@ -2,6 +2,7 @@
 """Weights between launches that meet at an address: two torchruns, and worlds of forked ranks for what goes wrong."""
 
 import collections
+import contextlib
 import multiprocessing
 import os
 import re
@@ -151,6 +152,22 @@ class Costs(unittest.TestCase):
                 transfer.close()
 
         ranks.run(7, prepare)
+
+    def test_of_boxes_that_many_ranks_pack_for_many(self):
+        def prepare(rank):
+            os.environ.update(XM_HOST=f"host{rank}", XM_WINDOW="64")
+            sends, width = rank < 6, 24576  # boxes of 32 MiB, from each to each
+            mesh = DeviceMesh("cpu", torch.arange(6), _init_backend=False, _rank=rank % 6)
+            cut = Shard(0 if sends else 1)
+            local = torch.empty((width // 6, width) if sends else (width, width // 6), dtype=torch.bfloat16)
+            given = {"weight": DTensor.from_local(local, mesh, [cut], run_check=False, shape=torch.Size((width, width)),
+                                                  stride=(width, 1))}  # fmt: skip
+            with crossmesh.Job.from_env() as job:
+                with contextlib.closing(WeightTransfer(job, **{"src" if sends else "dst": given})) as transfer:
+                    packs = [turn.reshard.staging_bytes for turn in transfer._batch._rounds]
+                    assert (8 << 20 if sends else 0) <= sum(packs) <= 32 << 20, packs
+
+        ranks.run(12, prepare)
 
 
 def whole(name, shape, version):
