@@ -218,11 +218,11 @@ def _tiles(place: _Place) -> tuple[Tile, ...]:
         boxes = [(rank, layout.tile(rank) or ()) for rank in ranks]
         return tuple((rank, tuple((s.start, s.stop) for s in tile), (0,) * len(shape)) for rank, tile in boxes)
     found: list[Tile] = []
-    for rank, place in zip(ranks, itertools.product(*map(range, sizes))):
+    for rank, position in zip(ranks, itertools.product(*map(range, sizes))):
         along = []
         for d, extent in enumerate(shape):
             axes = [a for a, p in enumerate(split) if p != "R" and p[1] % len(shape) == d]
-            own = _intervals(extent, [(sizes[a], place[a], split[a][2]) for a in axes])
+            own = _intervals(extent, [(sizes[a], position[a], split[a][2]) for a in axes])
             ends = itertools.accumulate(high - low for low, high in own)
             along.append([(side, end - side[1] + side[0]) for side, end in zip(own, ends)])
         for cell in itertools.product(*along):
