@@ -7,8 +7,11 @@ from torch_peer import GatherBroadcast, Groups
 
 class Peer:
     def __init__(self, job):
+        self._case = job.case
+
+    def plan(self):
         groups = Groups()
-        self._tensors = [GatherBroadcast(tensor, groups) for tensor in job.case.tensors]
+        self._tensors = [GatherBroadcast(tensor, groups) for tensor in self._case.tensors]
 
     def run(self):
         for tensor in self._tensors:

@@ -45,7 +45,10 @@ class Peer:
     def __init__(self, job):
         if any(self._cut(side) is None for tensor in job.case.tensors for side in (tensor.src, tensor.dst)):
             raise NotImplementedError("its planner knows no cuts but those of tensor parallelism")
-        self._groups = {}
+        self._job, self._groups = job, {}
+
+    def plan(self):
+        job = self._job
         self._models = [self._model(job, "src", job.src), self._model(job, "dst", job.dst)]
         self._service = GlooService()
 

@@ -11,19 +11,20 @@ from packed import Packed
 
 class Peer:
     def __init__(self, job):
-        self._packed = Packed(job)
+        self._job, self._rank = job, job.rank
         self._engine = TransferEngine()
-        own = job.address
-        if self._engine.initialize(own, "P2PHANDSHAKE", "tcp", "") != 0:
+        if self._engine.initialize(job.address, "P2PHANDSHAKE", "tcp", "") != 0:
             raise SystemExit("the transfer engine cannot be initialised")
+
+    def plan(self):
+        self._packed = Packed(self._job)
         for buffer in (*self._packed.out.values(), *self._packed.into.values()):
             if self._engine.register_memory(buffer.data_ptr(), buffer.nbytes) != 0:
                 raise SystemExit("memory cannot be registered")
-        about = {"name": f"{own}:{self._engine.get_rpc_port()}",
+        about = {"name": f"{self._job.address}:{self._engine.get_rpc_port()}",
                  "into": {rank: buffer.data_ptr() for rank, buffer in self._packed.into.items()}}
-        self._peers = [None] * job.size
+        self._peers = [None] * self._job.size
         dist.all_gather_object(self._peers, about)
-        self._rank = job.rank
 
     def _write(self, to, buffer, failed):
         there = self._peers[to]

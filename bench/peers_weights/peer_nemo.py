@@ -10,8 +10,10 @@ from torch_peer import Transfer, exchange, intersect, part_of, wire
 
 class Peer:
     def __init__(self, job):
-        self._rank, self._groups = job.rank, {}
-        self._steps = [self._step(job, tensor) for tensor in job.case.tensors]
+        self._job, self._rank, self._groups = job, job.rank, {}
+
+    def plan(self):
+        self._steps = [self._step(self._job, tensor) for tensor in self._job.case.tensors]
 
     def _group(self, ranks):
         if ranks not in self._groups:

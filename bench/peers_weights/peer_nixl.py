@@ -14,8 +14,12 @@ from packed import Packed  # noqa: E402
 
 class Peer:
     def __init__(self, job):
-        self._packed = Packed(job)
+        self._job = job
         self._agent = nixl_agent(f"rank{job.rank}", nixl_agent_config(backends=["UCX"]))
+
+    def plan(self):
+        job = self._job
+        self._packed = Packed(job)
         buffers = [*self._packed.out.values(), *self._packed.into.values()]
         if buffers:
             self._agent.register_memory(buffers)

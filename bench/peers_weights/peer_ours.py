@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""crossmesh: StateDictTransfer, planned once."""
+"""crossmesh: StateDictTransfer, planned once. The program's DTensors and the job are there before."""
 
 import os
 import sys
@@ -8,13 +8,13 @@ import torch
 from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../plugins/python/src"))
-from crossmesh.torch import StateDictTransfer  # noqa: E402
+from crossmesh.torch import StateDictTransfer, default_job  # noqa: E402
 
 
 class Peer:
     def __init__(self, job):
         meshes = {}
-        sides = {"src": {}, "dst": {}}
+        self._sides = {"src": {}, "dst": {}}
         for tensor in job.case.tensors:
             for name, tiles in (("src", job.src), ("dst", job.dst)):
                 side = getattr(tensor, name)
@@ -22,8 +22,11 @@ class Peer:
                 if key not in meshes:  # all ranks make all meshes, in one order
                     meshes[key] = DeviceMesh("cpu", torch.tensor(side.ranks).reshape(side.sizes))
                 if tensor.name in tiles:
-                    sides[name][tensor.name] = self._wrap(tensor, side, tiles[tensor.name], meshes[key])
-        self._transfer = StateDictTransfer(sides["src"] or None, sides["dst"] or None)
+                    self._sides[name][tensor.name] = self._wrap(tensor, side, tiles[tensor.name], meshes[key])
+        default_job()
+
+    def plan(self):
+        self._transfer = StateDictTransfer(self._sides["src"] or None, self._sides["dst"] or None)
 
     @staticmethod
     def _wrap(tensor, side, tile, mesh):

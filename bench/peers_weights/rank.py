@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a job: its tiles, and the runs, times and checks of one peer."""
 
+import ctypes
 import datetime
 import importlib
 import json
@@ -30,20 +31,23 @@ class Job:
 
 
 class Memory:
-    """The most that this process held beyond what it held at first, in bytes."""
+    """The most that this process held while it was watched beyond what it held at first, in bytes."""
 
     def __init__(self):
+        ctypes.CDLL(None).malloc_trim(0)
+        self.first, self.most = self._field("VmRSS"), 0
+
+    def __enter__(self):
         with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")  # forgets the greatest size so far
-        self.first = self._field("VmRSS")
+
+    def __exit__(self, *_):
+        self.most = max(self.most, self._field("VmHWM") - self.first)
 
     @staticmethod
     def _field(name):
         with open("/proc/self/status", encoding="ascii") as file:
             return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name + ":"))
-
-    def extra(self):
-        return max(0, self._field("VmHWM") - self.first)
 
 
 def nic_bytes():
@@ -63,23 +67,32 @@ def measure(job, name, runs):
     """What a peer's runs came to; `skipped` with the reason when it is not here, or cannot do such a case."""
     try:
         module = importlib.import_module(f"peer_{name}")
-        memory, start = Memory(), time.perf_counter()
+        start = time.perf_counter()
         peer = module.Peer(job)
     except (ImportError, NotImplementedError) as error:
         return {"skipped": str(error)}
-    result = {"plan_s": largest(time.perf_counter() - start), "time_s": [], "wrong": 0, "nic_bytes": 0}
+    join_s = largest(time.perf_counter() - start)
+    for tensor in job.case.tensors:
+        tensor.poison()  # so that its memory is there
+    memory, start, used = Memory(), time.perf_counter(), time.process_time()
+    with memory:
+        peer.plan()
+    used = time.process_time() - used
+    result = {"join_s": join_s, "plan_s": largest(time.perf_counter() - start), "plan_cpu_s": largest(used),
+              "time_s": [], "wrong": 0, "nic_bytes": 0}
     for number in range(runs + 1):  # the first connects and is not counted
         for tensor in job.case.tensors:
             tensor.poison()
         dist.barrier()
         before, start = nic_bytes(), time.perf_counter()
-        peer.run()
+        with memory:
+            peer.run()
         seconds = largest(time.perf_counter() - start)
         result["nic_bytes"] = largest(max(now - then for now, then in zip(nic_bytes(), before)))
         result["wrong"] += int(largest(sum(tensor.wrong() for tensor in job.case.tensors)))
         if number > 0:
             result["time_s"].append(seconds)
-    result["extra_bytes"] = largest(memory.extra())
+    result["extra_bytes"] = largest(memory.most)
     result["median_s"] = statistics.median(result["time_s"])
     return result
 

@@ -44,7 +44,8 @@ LAYOUTS = {
 
 # The share of a NIC's rate that TCP's headers leave at MTU 1500, and bytes/s of a unit.
 PAYLOAD, UNITS = 0.9564, {"gbit": 1e9 / 8, "mbit": 1e6 / 8}
-COLUMNS = ("layout", "peer", "median_s", "bound_s", "to_bound", "to_ours", "nic_models", "plan_s", "extra_mib", "wrong")
+COLUMNS = ("layout", "peer", "median_s", "bound_s", "to_bound", "to_ours", "nic_models", "join_s", "plan_s",
+           "plan_cpu_s", "extra_mib", "wrong")
 
 
 def bytes_per_second(nic):

@@ -273,7 +273,7 @@ xm_status_t xm_meeting_join(const xm_meeting_params_t *params, xm_meeting_t **me
     xm_status_t status = XM_PARAMS_COPY(xm_meeting_params_t, &own, params);
 
     if (status < 0 || XM_IS_NULL(meeting)) {
-        return XM_ERR_INVALID_ARGUMENT;
+        return status < 0 ? status : XM_ERR_INVALID_ARGUMENT;
     }
     if (own.address == NULL || own.world == NULL || own.size < 1 || own.rank >= own.size ||
         own.size > XM_BOOTSTRAP_MAX_RANKS || strlen(own.world) + 32 > JOIN_SIZE) {

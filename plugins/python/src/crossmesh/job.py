@@ -30,6 +30,8 @@ __all__ = ["Job"]
 SLICE_NS = 50_000_000
 # The same over a caller's allgather, which cannot announce anything.
 OOB_SLICE_NS = 1_000_000
+# Bytes of all ranks together that an allgather may send in vain.
+EAGER = 1 << 16
 
 _forks = 0
 
@@ -288,11 +290,13 @@ class Job:
 
     def allgather(self, data: bytes) -> list[bytes]:
         """The bytes of every rank, by rank. Lengths may differ. Collective."""
-        lengths = self._allgather_fixed(len(data).to_bytes(8, "little"), 8)
-        sizes = [int.from_bytes(length, "little") for length in lengths]
-        if max(sizes) == 0:
-            return [b""] * self.size
-        parts = self._allgather_fixed(data.ljust(max(sizes), b"\0"), max(sizes))
+        # With the lengths go as many bytes as cost little; often that is all.
+        first = max(0, EAGER // self.size - 8)
+        heads = self._allgather_fixed(len(data).to_bytes(8, "little") + data[:first].ljust(first, b"\0"), 8 + first)
+        sizes = [int.from_bytes(head[:8], "little") for head in heads]
+        parts, rest = [head[8:] for head in heads], max(sizes) - first
+        if rest > 0:
+            parts = [p + more for p, more in zip(parts, self._allgather_fixed(data[first:].ljust(rest, b"\0"), rest))]
         return [part[:size] for part, size in zip(parts, sizes)]
 
     def _allgather_fixed(self, data: bytes, length: int) -> list[bytes]:

@@ -13,6 +13,7 @@ their order. `crossmesh.torch.record()` finds the pieces of a program's own load
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -316,11 +317,12 @@ def coverage(shape: Sequence[int], boxes: Iterable[Box]) -> tuple[Box | None, Bo
             twice = next((c for other in active if (c := common(other, box)) is not None), None)
         active.append(box)
     if twice is not None or sum(math.prod(extents(box)) for box in listed) != math.prod(shape):
-        never = untouched(whole(shape), listed)
+        never = untouched(whole(shape), tuple(listed))
     return twice, never
 
 
-def untouched(box: Box, boxes: Sequence[Box]) -> Box | None:
+@functools.lru_cache(4096)
+def untouched(box: Box, boxes: tuple[Box, ...]) -> Box | None:
     """A box within this one that none of those touches."""
     if not all(high > low for low, high in box):
         return None

@@ -132,6 +132,21 @@ def _types(plan: Plan, dtype: str | None) -> bytes:
     return (dtype or ",".join(str(tensor.bits) for tensor in plan.tensors) + " bits").encode()
 
 
+def _free(made: Any, request: Request | None = None) -> None:
+    """Frees a reshard or an update, whose run may be in flight."""
+    job = made._job
+    if made._handle is None or job.closed or not made._finalizer.alive:
+        return
+    with job._slot():
+        if request is not None and not request.done:
+            job._abort("a reshard was closed while it ran")
+            if not request.done:
+                request._finish(AbortedError("the reshard was closed while it ran"))
+        made._finalizer()
+        job._destroy_orphans()
+        made._handle = None
+
+
 class Reshard:
     """Runs a plan between buffers of all ranks: `Reshard(job, plan, src=my_tile, dst=other_tile)`. Collective.
 
@@ -261,17 +276,7 @@ class Reshard:
 
     def close(self) -> None:
         """Frees the reshard. A run in flight is given up, here and on the other ranks."""
-        job = self._job
-        if self._handle is None or job.closed or not self._finalizer.alive:
-            return
-        with job._slot():
-            if self._request is not None and not self._request.done:
-                job._abort("a reshard was closed while it ran")
-                if not self._request.done:
-                    self._request._finish(AbortedError("the reshard was closed while it ran"))
-            self._finalizer()
-            job._destroy_orphans()
-            self._handle = None
+        _free(self, self._request)
 
     def __enter__(self) -> Reshard:
         return self

@@ -14,7 +14,7 @@ from ._native import lib, raw
 from .errors import CrossmeshError, InputError
 from .job import Job
 from .plan import Plan
-from .reshard import _VERIFY, _tiles, _types
+from .reshard import _VERIFY, _free, _tiles, _types
 
 __all__ = ["Commit", "Update"]
 
@@ -106,13 +106,7 @@ class Update:
 
     def close(self) -> None:
         """Frees the update."""
-        job = self._job
-        if self._handle is None or job.closed or not self._finalizer.alive:
-            return
-        with job._slot():
-            self._finalizer()
-            job._destroy_orphans()
-            self._handle = None
+        _free(self)
 
     def __enter__(self) -> Update:
         return self

@@ -2,6 +2,7 @@
 """Weights between launches that meet at an address: two torchruns, and worlds of forked ranks for what goes wrong."""
 
 import collections
+import contextlib
 import multiprocessing
 import os
 import re
@@ -12,12 +13,16 @@ import time
 import unittest
 
 import torch
-from torch.distributed.tensor import DeviceMesh, Replicate, Shard
+from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor.placement_types import _StridedShard
 
 import crossmesh
 import ranks
+import sync_case
 import torch_case
 from crossmesh import maps
+from crossmesh.adapters._weights import WeightTransfer
 from crossmesh.torch import WeightSync
 
 LONG = "CROSSMESH_TEST_LONG" in os.environ
@@ -109,6 +114,60 @@ class TwoLaunches(unittest.TestCase):
     def test_what_it_costs_the_trainer(self):
         trainer, servers = self.run_both("50m", "time", timeout=6 * ranks.TIMEOUT)
         print("".join(line for line in trainer.lines + servers[0].lines if "steps" in line or "cpu" in line))
+
+
+class Costs(unittest.TestCase):
+    """What plan and registration of a thousand million parameters take; their memory is never touched."""
+
+    def test_of_a_thousand_million_parameters(self):
+        def prepare(rank):
+            os.environ["XM_HOST"] = f"host{rank}"  # all to all over the network: the most that is packed
+            trains = rank < 4
+            mesh = DeviceMesh("cpu", torch.arange(4).reshape(2, 2) if trains else torch.arange(3), _init_backend=False,
+                              _rank=rank if trains else rank - 4)  # fmt: skip
+            given = {}
+            for name, parameter in sync_case.make("1b").named_parameters():
+                lies = name.split(".")[-2] in ("o", "down")
+                cut = (Shard(0), Shard(1)) if lies else (_StridedShard(0, split_factor=2), Shard(0))
+                placements = [Shard(1 if lies else 0)]
+                if parameter.ndim == 1:
+                    cut, placements = (Shard(0), Replicate()), [Replicate()]
+                placements = cut if trains else placements
+                shape, _ = compute_local_shape_and_global_offset(parameter.shape, mesh, placements)
+                given[name] = DTensor.from_local(torch.empty(shape, dtype=torch.bfloat16), mesh, placements,
+                                                 run_check=False, shape=parameter.shape, stride=parameter.stride())  # fmt: skip
+            with crossmesh.Job.from_env() as job:
+                job.barrier()
+                peak, began = sync_case.Peak(), time.process_time()
+                transfer = WeightTransfer(job, **{"src" if trains else "dst": given})
+                used, rounds = time.process_time() - began, transfer._batch._rounds
+                assert transfer.plan.bytes > 1.8e9, transfer.plan.bytes
+                assert 0 < sum(turn.reshard.staging_bytes for turn in rounds) + peak.bytes() <= 64 << 20
+                spent = [float(text) for text in job.allgather(str(used).encode())]
+                # All ranks on one processor would take a second.
+                assert sum(spent) < ranks.TIMEOUT / 120, spent
+                if rank == 0:
+                    print(f"plan and registration: {sum(spent):.3f} s of processors, {max(spent):.3f} s of the busiest rank; "
+                          f"{peak.bytes() >> 20} MiB and {rounds[0].reshard.staging_bytes >> 20} MiB to pack")
+                transfer.close()
+
+        ranks.run(7, prepare)
+
+    def test_of_boxes_that_many_ranks_pack_for_many(self):
+        def prepare(rank):
+            os.environ.update(XM_HOST=f"host{rank}", XM_WINDOW="64")
+            sends, width = rank < 6, 24576  # boxes of 32 MiB, from each to each
+            mesh = DeviceMesh("cpu", torch.arange(6), _init_backend=False, _rank=rank % 6)
+            cut = Shard(0 if sends else 1)
+            local = torch.empty((width // 6, width) if sends else (width, width // 6), dtype=torch.bfloat16)
+            given = {"weight": DTensor.from_local(local, mesh, [cut], run_check=False, shape=torch.Size((width, width)),
+                                                  stride=(width, 1))}  # fmt: skip
+            with crossmesh.Job.from_env() as job:
+                with contextlib.closing(WeightTransfer(job, **{"src" if sends else "dst": given})) as transfer:
+                    packs = [turn.reshard.staging_bytes for turn in transfer._batch._rounds]
+                    assert (8 << 20 if sends else 0) <= sum(packs) <= 32 << 20, packs
+
+        ranks.run(12, prepare)
 
 
 def whole(name, shape, version):

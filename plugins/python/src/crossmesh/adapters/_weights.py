@@ -16,7 +16,7 @@ from ..errors import AbortedError, CrossmeshError, InputError
 from ..job import Job
 from ..maps import Box, Map, Piece, check, extents, pieces, refuse, show, untouched, whole
 from ..plan import Plan
-from ..torch._describe import Described, describe_tensor, dtype_name, dtype_of, exchange
+from ..torch._describe import Described, describe_tensor, dtype_name, dtype_of, exchange, own_rank
 from ..torch._parts import Holder, Item, Own, owns, received
 from ..torch._tracing import trace
 from ..torch._transfer import Batch
@@ -174,12 +174,12 @@ def _held(name: str, tensor: torch.Tensor) -> list[Own]:
     if not isinstance(tensor, DTensor):
         return [Own(whole(tensor.shape), tensor.detach())]
     entry = describe_tensor(name, tensor)
-    position = tensor.device_mesh.get_coordinate()
-    if position is None:
+    rank = own_rank(tensor.device_mesh)
+    if rank is None:
         return []
     about = Described(name, tuple(tensor.shape), entry["dtype"], tuple(entry["mesh"]), entry["ranks"],
                       entry["placements"], "nested" in entry)  # fmt: skip
-    return _mine(about, tensor, int(tensor.device_mesh.mesh[tuple(position)]))
+    return _mine(about, tensor, rank)
 
 
 def _mine(about: Described, tensor: torch.Tensor, rank: int) -> list[Own]:
@@ -221,7 +221,7 @@ def _gather(
                 taken.setdefault(name, []).append(box)
     if not wanted:
         raise InputError("no rank wants any of the weights")
-    left = {name: untouched(whole(known[name].shape or ()), boxes) for name, boxes in taken.items()}
+    left = {name: untouched(whole(known[name].shape or ()), tuple(boxes)) for name, boxes in taken.items()}
     faults = [f"{name}: no receiving rank takes {show(box)} of it" for name, box in left.items() if box is not None]
     refuse(faults + surplus)
     return wanted

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor import DeviceMesh, DTensor, Placement, Replicate, Shard
 
 from ..errors import InputError
@@ -163,44 +164,65 @@ class Described:
         spec = read_spec(self.name, shape, self.sizes, self.placements, self.nested)
         return Layout(Mesh(self.sizes, self.ranks), spec, shape, "chunk")
 
+    @functools.cached_property
+    def _place(self) -> _Place:
+        """What boxes follow from; models have the same again in every layer."""
+        assert self.shape is not None
+        place = self.shape, self.sizes, tuple(self.ranks), json.dumps(self.placements), self.nested
+        try:
+            _boxes(place)
+        except InputError as error:
+            raise InputError(f"{self.name}{error}") from None
+        return place
+
     def boxes(self) -> Layout | None:
         """The layout; None where ranks have several boxes."""
-        assert self.shape is not None
-        try:
-            return self.layout(self.shape)
-        except _Uneven:
-            return None
+        return _boxes(self._place)
 
     def tiles(self) -> tuple[Tile, ...]:
         """All boxes that ranks have."""
-        assert self.shape is not None
-        if self.sizes is None:
-            return tuple((rank, tuple((0, n) for n in self.shape), (0,) * len(self.shape)) for rank in self.ranks)
-        return _tiles(self.shape, self.sizes, tuple(self.ranks), json.dumps(self.placements), self.nested)
+        return _tiles(self._place)
 
-    def part_shape(self, rank: int) -> tuple[int, ...] | None:
-        """Of a rank's part, all of its boxes together; None where it has none."""
-        own = [(box, start) for holder, box, start in self.tiles() if holder == rank]
-        if not own:
-            return None
-        return tuple(max(at[d] + box[d][1] - box[d][0] for box, at in own) for d in range(len(own[0][0])))
+    def part(self, rank: int) -> tuple[tuple[int, ...] | None, tuple[Tile, ...]]:
+        """A rank's boxes, and the shape of its part, all of them together; None where it has none."""
+        return _part(self._place, rank)
+
+
+_Place = tuple[tuple[int, ...], tuple[int, ...] | None, tuple[int, ...], str, bool]
 
 
 @functools.lru_cache(4096)
-def _tiles(
-    shape: tuple[int, ...], sizes: tuple[int, ...], ranks: tuple[int, ...], placements: str, nested: bool
-) -> tuple[Tile, ...]:
-    split = json.loads(placements)
-    layout = Described("", shape, None, sizes, list(ranks), split, nested).boxes()
+def _boxes(place: _Place) -> Layout | None:
+    shape, sizes, ranks, placements, nested = place
+    try:
+        return Described("", shape, None, sizes, list(ranks), json.loads(placements), nested).layout(shape)
+    except _Uneven:
+        return None
+
+
+@functools.lru_cache(4096)
+def _part(place: _Place, rank: int) -> tuple[tuple[int, ...] | None, tuple[Tile, ...]]:
+    own = tuple(tile for tile in _tiles(place) if tile[0] == rank)
+    if not own:
+        return None, own
+    return tuple(max(at[d] + box[d][1] - box[d][0] for _, box, at in own) for d in range(len(place[0]))), own
+
+
+@functools.lru_cache(4096)
+def _tiles(place: _Place) -> tuple[Tile, ...]:
+    shape, sizes, ranks, placements, _ = place
+    if sizes is None:
+        return tuple((rank, tuple((0, n) for n in shape), (0,) * len(shape)) for rank in ranks)
+    split, layout = json.loads(placements), _boxes(place)
     if layout is not None:
         boxes = [(rank, layout.tile(rank) or ()) for rank in ranks]
         return tuple((rank, tuple((s.start, s.stop) for s in tile), (0,) * len(shape)) for rank, tile in boxes)
     found: list[Tile] = []
-    for rank, place in zip(ranks, itertools.product(*map(range, sizes))):
+    for rank, position in zip(ranks, itertools.product(*map(range, sizes))):
         along = []
         for d, extent in enumerate(shape):
             axes = [a for a, p in enumerate(split) if p != "R" and p[1] % len(shape) == d]
-            own = _intervals(extent, [(sizes[a], place[a], split[a][2]) for a in axes])
+            own = _intervals(extent, [(sizes[a], position[a], split[a][2]) for a in axes])
             ends = itertools.accumulate(high - low for low, high in own)
             along.append([(side, end - side[1] + side[0]) for side, end in zip(own, ends)])
         for cell in itertools.product(*along):
@@ -221,26 +243,43 @@ def describe_tensor(name: str, tensor: torch.Tensor) -> dict[str, Any]:
 def _is_nested(name: str, entry: dict[str, Any], tensor: DTensor) -> bool:
     """FSDP2 cuts a tensor-parallel shard into chunks. Where they are uneven, DTensor's own rule for the placements that
     FSDP2 writes gives others: what this rank has tells which they are."""
-    position = tensor.device_mesh.get_coordinate()
-    if position is None:
+    rank = own_rank(tensor.device_mesh)
+    if rank is None:
         return False
-    rank = int(tensor.device_mesh.mesh[tuple(position)])
     shapes = []
     for nested in (False, True):
         about = Described(name, tuple(entry["shape"]), None, tuple(entry["mesh"]), entry["ranks"],
                           _normal(entry)["placements"], nested)  # fmt: skip
         if not nested and about.boxes() is not None:
             return False
-        shapes.append(about.part_shape(rank))
+        shapes.append(about.part(rank)[0])
     return shapes[0] != shapes[1] == tuple(tensor.to_local().shape)
 
 
+@functools.lru_cache(64)
+def _read_mesh(mesh: DeviceMesh, _rank: int) -> tuple[list[int], list[int]]:
+    """Sizes and ranks, which torch makes anew for whoever asks; of a slice those of the part that this rank is in."""
+    return list(mesh.mesh.shape), mesh.mesh.flatten().tolist()
+
+
+def _mesh_of(mesh: DeviceMesh) -> tuple[list[int], list[int]]:
+    return _read_mesh(mesh, dist.get_rank() if dist.is_initialized() else -1)
+
+
+def own_rank(mesh: DeviceMesh) -> int | None:
+    """This rank's number; None outside the mesh."""
+    position, number = mesh.get_coordinate(), 0
+    if position is None:
+        return None
+    sizes, ranks = _mesh_of(mesh)
+    for size, at in zip(sizes, position):
+        number = number * size + at
+    return ranks[number]
+
+
 def describe_place(name: str, mesh: DeviceMesh, placements: Sequence[Placement], order: Any = None) -> dict[str, Any]:
-    return {
-        "mesh": list(mesh.mesh.shape),
-        "ranks": mesh.mesh.flatten().tolist(),
-        "placements": write_placements(name, placements, order),
-    }
+    sizes, ranks = _mesh_of(mesh)
+    return {"mesh": sizes, "ranks": ranks, "placements": write_placements(name, placements, order)}
 
 
 def _normal(entry: dict[str, Any]) -> dict[str, Any]:

@@ -171,7 +171,7 @@ def turned(piece: Piece, view: torch.Tensor) -> torch.Tensor:
 
 def owns(name: str, about: Described, rank: int, local: torch.Tensor | None, side: str) -> list[Own]:
     """This rank's boxes of a tensor, after a look at what it has of it."""
-    shape = about.part_shape(rank)
+    shape, boxes = about.part(rank)
     if shape is None or (local is not None and 0 in shape and local.numel() == 0):
         return []  # FSDP2 gives shards without elements shapes of its own
     if local is None:
@@ -183,11 +183,10 @@ def owns(name: str, about: Described, rank: int, local: torch.Tensor | None, sid
     if local.device.type not in ("cpu", "cuda"):
         raise InputError(f"{name} is on device {local.device}; only cpu and cuda are moved")
     found = []
-    for holder, box, start in about.tiles():
-        if holder == rank:
-            at = tuple((s, s + high - low) for s, (low, high) in zip(start, box))
-            view = part_of([Own(whole(shape), local)], at)
-            found.append(Own(box, local if view is None else view))
+    for _, box, start in boxes:
+        at = tuple((s, s + high - low) for s, (low, high) in zip(start, box))
+        view = local if len(boxes) == 1 else part_of([Own(whole(shape), local)], at)
+        found.append(Own(box, local if view is None else view))
     return found
 
 

@@ -77,8 +77,10 @@ def _stream(tensors: Sequence[torch.Tensor]) -> int | None:
 
 
 ALIGNMENT = 256
-# Bytes of a rank for what is packed or cast on its way; what needs more takes turns.
+# Bytes of a rank for what is packed or cast on its way, and as many again for C's pack buffers; what needs more takes turns.
 STAGING = 32 << 20
+# With so much C's reserve, two buffers of 8 MiB at most, is always there.
+LEAST_STAGING = 16 << 20
 # Each has one of the job's message channels.
 MOST_ROUNDS = 64
 
@@ -118,7 +120,7 @@ class _Round:
                 lent.set_(memory[view.device][at : at + size].view(lent.dtype).view(view.shape))
         return filled
 
-    def make(self, job: Job, options: dict[str, Any], verify: str | None, update: str | None) -> None:
+    def make(self, job: Job, options: dict[str, Any], verify: str | None, update: str | None, memory: int) -> None:
         if update not in (None, "auto"):
             error = InputError(f"update={update!r} is neither auto nor None")
             job._refuse(error)
@@ -132,7 +134,9 @@ class _Round:
         dtypes = ",".join(dtype_name(part.item.wire) for part in self.parts)
         buffers = ([None if view is None else _lend(view) for view in side] for side in (self.src, self.dst))
         kind: Any = Reshard if update is None else Update
-        self.reshard: Reshard | Update = kind(job, self.plan, *buffers, dtype=dtypes, verify=verify)
+        self.reshard: Reshard | Update = kind(
+            job, self.plan, *buffers, dtype=dtypes, verify=verify, memory_limit=memory
+        )
 
     def pack(self) -> None:
         for lent, view in self.copies:
@@ -202,7 +206,7 @@ class Batch:
             turn.place(memory)
         options = {"network": job.network(profile), "strategy": strategy, "scheduler": scheduler}
         for turn in self._rounds:
-            turn.make(job, options, verify, update)
+            turn.make(job, options, verify, update, max(LEAST_STAGING, STAGING // len(self._rounds)))
 
     def _agree(self, job: Job, items: Iterable[Item]) -> tuple[list[Part], list[bytes]]:
         """All parts, and of each rank which of them it has to stage. What is wrong on one rank all of them are told."""
@@ -339,7 +343,7 @@ def redistribute(
         if device == "cuda":
             device = torch.device("cuda", torch.cuda.current_device())
         place = dataclasses.replace(place, shape=shape, dtype=about.dtype)
-        mine = place.part_shape(job.rank)
+        mine, _ = place.part(job.rank)
         local = torch.empty((0,) if mine is None else mine, dtype=dtype, device=device)
         known, wanted = {"tensor": about}, {"tensor": place}
         own = {name: _local(tensor) for name, tensor in sources.items()}
