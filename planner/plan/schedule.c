@@ -138,7 +138,8 @@ static xm_status_t run_plan(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh,
     ap_pipeline_transfer_t *transfers = xm_arena_get(&arena, boundaries + 1, sizeof(*transfers));
     xm_status_t status = XM_OK;
     /* Virtual stages go round the ring; of one stage nothing passes. */
-    int wanted = (int)boundaries + (count > 1 && step->virtual_stages > 1 ? 1 : 0);
+    bool round = count > 1 && step->virtual_stages > 1 && !ap_schedule_is_v(step->kind);
+    int wanted = (int)boundaries + (round ? 1 : 0);
 
     if (arena.failed) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", count);
@@ -177,8 +178,7 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
                                .micro_batches = (int)micro_batches,
                                .virtual_stages = simulation->virtual_stages > 0
                                                      ? simulation->virtual_stages
-                                                 : simulation->kind == AP_SCHEDULE_INTERLEAVED ? 2
-                                                                                               : 1,
+                                                     : ap_schedule_chunks(simulation->kind),
                                .slices = simulation->slices,
                                .batches = simulation->batches,
                                .blocking = simulation->blocking};
@@ -189,6 +189,15 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
     if (micro_batches > INT32_MAX) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%" PRId64 " micro-batches are too many",
                             micro_batches);
+    }
+    if (simulation->fold) {
+        if (ap_plan_stages(plan) % step.virtual_stages != 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "%d stages do not fold onto devices of %d stages each",
+                                ap_plan_stages(plan), step.virtual_stages);
+        }
+        step.devices = ap_plan_stages(plan) / step.virtual_stages;
+        step.virtual_stages = 1;
     }
     if (simulation->profile == NULL) {
         return run_plan(plan, NULL, &step, schedule, run);
