@@ -47,22 +47,20 @@ def _device(model: torch.nn.Module, device: torch.device | str | None) -> torch.
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
-def _check_mode(model: torch.nn.Module, plan: Plan) -> None:
+def _planned(model: torch.nn.Module, plan: Plan) -> dict[str, torch.nn.Parameter]:
+    """The parameters of the model, which must be the one that was planned; all ranks look at all of them."""
     if model.training != plan.kept["training"]:
         modes = ("training" if plan.kept["training"] else "evaluation", "training" if model.training else "evaluation")
         raise InputError(f"the plan is of {plan.model} in {modes[0]} mode, and the model is in {modes[1]} mode")
-
-
-def _parameter(model: torch.nn.Module, plan: Plan, name: str) -> torch.nn.Parameter:
-    """The model's, which must be the one that was planned."""
-    planned = plan.program.parameters[name].shape
-    found = dict(model.named_parameters(remove_duplicate=False)).get(name)
-    if found is None or tuple(found.shape) != planned:
-        has = "no such parameter" if found is None else f"one of shape {tuple(found.shape)}"
-        raise InputError(f"the plan has a parameter '{name}' of shape {planned}, and the model {has}")
-    if found.dtype != plan.program.parameters[name].dtype:
-        raise InputError(f"'{name}' is planned as {plan.program.parameters[name].dtype}, and the model has it as {found.dtype}")
-    return found
+    there = dict(model.named_parameters(remove_duplicate=False))
+    for name, planned in plan.program.parameters.items():
+        found = there.get(name)
+        if found is None or tuple(found.shape) != planned.shape:
+            has = "no such parameter" if found is None else f"one of shape {tuple(found.shape)}"
+            raise InputError(f"the plan has a parameter '{name}' of shape {planned.shape}, and the model {has}")
+        if found.dtype != planned.dtype:
+            raise InputError(f"'{name}' is planned as {planned.dtype}, and the model has it as {found.dtype}")
+    return there
 
 
 def _distributed(
@@ -229,7 +227,7 @@ def apply(
     activations and gradients between stages. `seed`: of dropout.
     """
     _agree(plan)
-    _check_mode(model, plan)
+    values = _planned(model, plan)
     place = _device(model, device)
     by_ranks = {
         stage.ranks: DeviceMesh(place.type, torch.tensor(stage.ranks).reshape(stage.mesh), mesh_dim_names=("x", "y"))
@@ -243,7 +241,7 @@ def apply(
         for name, places in plan.stages[number].parameters.items():
             placements.setdefault(name, places)
     mesh = meshes[plan.devices[mine][0]]
-    parameters = {name: _distributed(_parameter(model, plan, name), mesh, p, place) for name, p in placements.items()}
+    parameters = {name: _distributed(values[name], mesh, p, place) for name, p in placements.items()}
     stages = {}
     for number in plan.devices[mine]:
         leaves = {entry.tensor: entry.src for entry in plan.boundaries if entry.source == number}

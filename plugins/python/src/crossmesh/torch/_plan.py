@@ -330,7 +330,7 @@ def load_plan(
         try:
             read = json.load(file)
             form, version, digest = read.pop("format"), read.pop("version"), read.pop("digest")
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise InputError(f"{path} is no plan of crossmesh.torch: {error}") from error
     if (form, version) != (_FORMAT, 1):
         raise InputError(f"{path} has format '{form}', version {version}, and not {_FORMAT}, version 1")
