@@ -14,7 +14,7 @@ import torch.export
 import torch.utils.checkpoint
 
 from ..errors import InputError
-from . import _movement  # noqa: F401  (its operators are in HANDLERS)
+from . import _along, _movement  # noqa: F401  (their operators are in HANDLERS)
 from ._lowering import HANDLERS, is_pointwise, lower_pointwise
 from ._operators import Program, Recorder, Value
 
@@ -181,7 +181,8 @@ class _Reader:
             return self.constant(target, args, kwargs)
         result = node.meta.get("val")
         dtype = result.dtype if isinstance(result, torch.Tensor) else tensors[0].dtype
-        self.recorder.base = node.name
+        self.recorder.base, self.recorder.target = node.name, target
+        self.recorder.shape = tuple(result.shape) if isinstance(result, torch.Tensor) else ()
         handler = HANDLERS.get(target._opname)
         if handler is None and is_pointwise(target):
             return lower_pointwise(self.recorder, target, args, kwargs, dtype)

@@ -186,6 +186,8 @@ class Recorder:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.module, self.base = "", ""  # of the operator that is read
+        self.target: Any = None
+        self.shape: tuple[int, ...] = ()  # of its result, where that is one tensor
         self._taken: set[str] = set()
 
     def reserve(self, name: str) -> str:
