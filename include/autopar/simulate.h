@@ -56,7 +56,8 @@ typedef struct ap_simulation_params {
      * plan predicts them. */
     const ap_profile_t *profile;
     /** The plan's stages are the virtual ones: a device of the schedule has as many of them as
-     * `virtual_stages`, or the schedule, says. Their own times count, not equal parts. */
+     * `virtual_stages`, or the schedule, says. Their own times count, not equal parts; what passes
+     * over stages does not. */
     bool fold;
 } ap_simulation_params_t;
 

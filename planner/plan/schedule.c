@@ -139,7 +139,8 @@ static xm_status_t run_plan(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh,
     xm_status_t status = XM_OK;
     /* Virtual stages go round the ring; of one stage nothing passes. */
     bool round = count > 1 && step->virtual_stages > 1 && !ap_schedule_is_v(step->kind);
-    int wanted = (int)boundaries + (round ? 1 : 0);
+    /* Devices of several stages have no channels for what passes over stages: it is not counted. */
+    int wanted = step->devices > 0 ? (int)count - 1 : (int)boundaries + (round ? 1 : 0);
 
     if (arena.failed) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", count);

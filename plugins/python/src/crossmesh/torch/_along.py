@@ -189,7 +189,7 @@ def _pool(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     options = dict(vars(a))
     value = options.pop("self", None) or options.pop("input")
     source, result, sizes = _image(Letters(), value, recorder.shape[2:])
-    target, kwargs = recorder.target, {name: entry for name, entry in options.items() if entry is not None}
+    target, kwargs = recorder.target, {name: entry for name, entry in options.items()}
     whole = "".join((*source[2:], *result[2:]))
 
     def run(x: torch.Tensor) -> torch.Tensor:

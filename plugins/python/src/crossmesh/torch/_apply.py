@@ -124,8 +124,12 @@ class Applied:
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
         return self._root.load_state_dict(state, strict=strict)
 
-    def _inputs(self, inputs: tuple[torch.Tensor, ...]) -> list[dict[str, torch.Tensor]]:
+    def _inputs(self, given: tuple[torch.Tensor, ...], named: Mapping[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
         names, plan = self.plan.program.arguments, self.plan
+        keywords = plan.kept["keywords"]
+        if named.keys() != set(keywords):
+            raise InputError(f"keywords {sorted(named)} of a step of {plan.model}; the plan has {sorted(keywords)}")
+        inputs = [*(named[name] for name in keywords), *given]
         if self._closed:
             raise InputError(f"{plan.model} was closed: apply() it again")
         if len(inputs) != len(names):
@@ -148,9 +152,9 @@ class Applied:
                 )
         return found
 
-    def _run(self, inputs: tuple[torch.Tensor, ...], training: bool) -> torch.Tensor:
+    def _run(self, given: tuple[torch.Tensor, ...], named: Mapping[str, torch.Tensor], training: bool) -> torch.Tensor:
         """The mean loss of the micro-batches, on all ranks."""
-        batches = self._inputs(inputs)
+        batches = self._inputs(given, named)
         for module in self.stages.values():
             module.begin(batches)
         losses = self._executor.run(training)
@@ -161,13 +165,13 @@ class Applied:
         dist.broadcast(found, src=self.plan.stages[-1].ranks[0])
         return found
 
-    def step(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def step(self, *inputs: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
         """One step, forward and backward, of a whole batch, which every rank gives: the model's arguments and, if the
         plan has a loss function, the target. Gradients are added to those of the parameters, as DTensors, averaged over
         the micro-batches. Returns the loss, on all ranks. Collective."""
         if not torch.is_grad_enabled():
             raise InputError("step() under torch.no_grad() would find no gradients: evaluate() gives the loss alone")
-        loss = self._run(inputs, True)
+        loss = self._run(inputs, named, True)
         grads: dict[str, Any] = {}
         for module in self.stages.values():
             for name, grad in module.gradients(1.0 / self.plan.micro_batches).items():
@@ -178,10 +182,10 @@ class Applied:
             parameter.grad = grad if parameter.grad is None else parameter.grad + grad
         return loss
 
-    def evaluate(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def evaluate(self, *inputs: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
         """The loss of a batch without gradients, by the operators that were planned. Collective."""
         with torch.no_grad():
-            return self._run(inputs, False)
+            return self._run(inputs, named, False)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> torch.Tensor:
         """As torch.nn.utils.clip_grad_norm_, over the whole model: the parameters of all stages, each once, on however many

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,15 +29,19 @@ _SILENT = {"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_co
 class _WithLoss(torch.nn.Module):  # type: ignore[misc]
     """What a training step runs forward. Plain attributes that torch.export takes as the module's own."""
 
-    def __init__(self, model: torch.nn.Module, loss: Loss | None) -> None:
+    def __init__(self, model: torch.nn.Module, loss: Loss | None, keywords: Sequence[str]) -> None:
         super().__init__()
         self.model = model
         self.loss = loss
+        self.keywords = list(keywords)
 
     def forward(self, *inputs: Any) -> Any:
-        if self.loss is None:
-            return self.model(*inputs)
-        return self.loss(self.model(*inputs[:-1]), inputs[-1])
+        given = inputs if self.loss is None else inputs[:-1]
+        place = len(given) - len(self.keywords)
+        output = self.model(*given[:place], **dict(zip(self.keywords, given[place:])))
+        if self.loss is not None:
+            return self.loss(output, inputs[-1])
+        return output["loss"] if isinstance(output, Mapping) and "loss" in output else output
 
 
 def batch_of(inputs: Sequence[torch.Tensor]) -> int:
@@ -77,8 +81,8 @@ def _checkpoints() -> Iterator[list[str]]:
         yield calls
 
 
-def _exported(model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss | None) -> Any:
-    whole = _WithLoss(model, loss)
+def _exported(model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss | None, keywords: Sequence[str]) -> Any:
+    whole = _WithLoss(model, loss, keywords)
     whole.train(model.training)
     try:
         program = torch.export.export(whole, tuple(inputs), strict=False)
@@ -216,14 +220,17 @@ class _Reader:
         self.program.loss = values[0].name
 
 
-def export_program(model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss | None) -> Program:
-    """The forward pass and loss of one micro-batch. `inputs` are the model's arguments and, with a loss, the target."""
+def export_program(
+    model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss | None, keywords: Sequence[str] = ()
+) -> Program:
+    """The forward pass and loss of one micro-batch. `inputs` are the model's arguments, the last of them by these keywords,
+    and, with a loss, the target."""
     for value in inputs:
         if not isinstance(value, torch.Tensor):
             raise InputError(f"an argument of the model is {type(value).__name__}, not a tensor: bind it before planning")
     program = Program(type(model).__name__)
     with _checkpoints() as calls:
-        exported = _exported(model, inputs, loss)
+        exported = _exported(model, inputs, loss, keywords)
     program.checkpoints = len(calls)
     reader = _Reader(model, program, exported)
     reader.read()

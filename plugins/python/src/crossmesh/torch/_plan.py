@@ -25,6 +25,8 @@ from ._sums import Steps, read_sums
 
 __all__ = ["SCHEDULES", "Boundary", "Plan", "Stage", "load_plan", "plan"]
 
+Arguments = Sequence[torch.Tensor] | Mapping[str, torch.Tensor]
+
 _FORMAT = "crossmesh-torch-plan"
 
 Cut = dict[str, tuple[int, ...]]  # mesh axes that cut each factor
@@ -150,6 +152,43 @@ class Plan:
     def schedule_csv(self) -> str:
         """The passes of each device, for torch.distributed.pipelining's `_load_csv(file)`, torchtitan and NeMo."""
         return as_csv(self.order)
+
+    def arguments(self, program: str) -> list[str]:
+        """The plan in the words of "megatron" or "torchtitan", as far as they go: equal meshes, given as data_parallel and
+        tensor_parallel, and layers that these programs share out themselves."""
+        if self.kept["mesh"] is None:
+            raise InputError(f"stages of free meshes have no words in {program}: plan with data_parallel and tensor_parallel")
+        (data, tensor), pipeline = self.kept["mesh"], len(self.order)
+        chunks, sample = len(self.stages) // pipeline, self.batch // self.micro_batches
+        recompute = {stage.recompute for stage in self.stages}
+        if len(recompute) > 1:
+            raise InputError(f"stages that recompute beside stages that do not have no words in {program}")
+        if program == "megatron":
+            if self.schedule not in ("1f1b", "interleaved"):
+                raise InputError(f"megatron runs 1f1b and interleaved, not {self.schedule}")
+            found: dict[str, Any] = {
+                "tensor-model-parallel-size": tensor, "pipeline-model-parallel-size": pipeline,
+                "micro-batch-size": sample // data, "global-batch-size": self.batch,
+            }  # fmt: skip
+            if chunks > 1:
+                found["num-virtual-stages-per-pipeline-rank"] = chunks
+            if True in recompute:
+                found |= {"recompute-granularity": "full", "recompute-method": "uniform", "recompute-num-layers": 1}
+            flags = ["--use-distributed-optimizer"] if self.kept["zero"] == 1 else []
+            return [text for key, value in found.items() for text in (f"--{key}", str(value))] + flags
+        if program != "torchtitan":
+            raise InputError(f"no words for '{program}': megatron or torchtitan")
+        shard = self.kept["zero"] > 0
+        found = {
+            "training.global_batch_size": self.batch, "training.local_batch_size": self.batch // data,
+            "parallelism.data_parallel_replicate_degree": 1 if shard else data,
+            "parallelism.data_parallel_shard_degree": data if shard else 1,
+            "parallelism.tensor_parallel_degree": tensor, "parallelism.pipeline_parallel_degree": pipeline,
+            "parallelism.pipeline_parallel_microbatch_size": sample // data,
+            "parallelism.pipeline_parallel_schedule_csv": "schedule.csv",
+            "activation_checkpoint.mode": "full" if True in recompute else "none",
+        }  # fmt: skip
+        return [f"--{key}={value}" for key, value in found.items()]
 
     def __str__(self) -> str:
         size = self.batch // self.micro_batches
@@ -296,6 +335,12 @@ def _boundaries(program: Program, number: int, entry: Mapping[str, Any]) -> list
     ]
 
 
+def _inputs(given: Arguments, target: torch.Tensor | None) -> tuple[list[torch.Tensor], list[str]]:
+    """All tensors of a step, and the keywords of the model's."""
+    values = list(given.values() if isinstance(given, Mapping) else given)
+    return [*values, *([] if target is None else [target])], list(given) if isinstance(given, Mapping) else []
+
+
 def _digest(kept: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -321,7 +366,7 @@ def _made(program: Program, batch: int, kept: dict[str, Any]) -> Plan:
 
 
 def load_plan(
-    path: str | os.PathLike[str], model: torch.nn.Module, example_args: Sequence[torch.Tensor], *,
+    path: str | os.PathLike[str], model: torch.nn.Module, example_args: Arguments, *,
     loss: Loss | None = None, target: torch.Tensor | None = None,
 ) -> Plan:  # fmt: skip
     """A plan that Plan.save() has written, for the model, arguments and loss that it was made of; the planner is not
@@ -336,14 +381,14 @@ def load_plan(
         raise InputError(f"{path} has format '{form}', version {version}, and not {_FORMAT}, version 1")
     if digest != _digest(read):
         raise InputError(f"{path} was changed after it was written: its digest does not match")
-    inputs = [*example_args, *([] if target is None else [target])]
+    inputs, keywords = _inputs(example_args, target)
     found = [[str(value.dtype), list(value.shape)] for value in inputs]
     if found != read["inputs"]:
         raise InputError(f"{path} is for arguments {read['inputs']} (the target is the last), not {found}")
     if model.training != read["training"]:
         raise InputError(f"{path} was made of the model in {'training' if read['training'] else 'evaluation'} mode")
     batch = batch_of(inputs)
-    program = export_program(model, micro_batch(inputs, batch, read["plan"]["schedule"]["micro_batches"], 0), loss)
+    program = export_program(model, micro_batch(inputs, batch, read["plan"]["schedule"]["micro_batches"], 0), loss, keywords)
     names, planned = [operator.name for operator in program.operators], [entry["name"] for entry in read["layers"]]
     for name, other in itertools.zip_longest(names, sorted(set(n.partition("~")[0] for n in planned), key=_place_in(names))):
         if name != other:
@@ -368,7 +413,7 @@ def _counts(micro_batches: int | Sequence[int] | None, batch: int) -> list[int] 
 
 def plan(
     model: torch.nn.Module,
-    example_args: Sequence[torch.Tensor],
+    example_args: Arguments,
     cluster: _stage_planner.Cluster,
     *,
     loss: Loss | None = None,
@@ -390,8 +435,9 @@ def plan(
 ) -> Plan:
     """The parallel plan with the smallest predicted step time for training a model on a cluster.
 
-    `example_args` are the model's arguments for a whole step, and `loss(output, target)` is what is trained, a mean (or
-    sum) over samples; without a loss the model gives one number itself. Nothing is computed with them but shapes. What
+    `example_args` are the model's arguments for a whole step, by keyword where it is a mapping, and `loss(output, target)` is what is trained, a mean (or
+    sum) over samples; without a loss the model gives one number itself, or a mapping with
+    it as "loss". Nothing is computed with them but shapes. What
     begins with the batch, the first dimension of the first argument, is cut into micro-batches, the rest belongs to each.
     Buffers, and tensors that are neither arguments nor parameters of the model, are constants.
 
@@ -412,7 +458,7 @@ def plan(
         raise InputError(f"schedule '{schedule}'; plans of PyTorch models have {', '.join(SCHEDULES)}")
     if (loss is None) != (target is None):
         raise InputError("loss and target are given together, or neither of them")
-    inputs = [*example_args, *([] if target is None else [target])]
+    inputs, keywords = _inputs(example_args, target)
     batch = batch_of(inputs)
     counts = _counts(micro_batches, batch)
     options = _stage_planner.Options(
@@ -422,12 +468,12 @@ def plan(
         recompute=recompute, zero=zero, time_limit=time_limit,
     )  # fmt: skip
     exported = counts[0] if counts else 1
-    program = export_program(model, micro_batch(inputs, batch, exported, 0), loss)
+    program = export_program(model, micro_batch(inputs, batch, exported, 0), loss, keywords)
     layered, document, simulated = _stage_planner.plan_stages(program.to_graph(), cluster, options)
     count = document["schedule"]["micro_batches"]
     if count != exported:  # what runs has the sizes of its own micro-batch
         planned = [operator.name for operator in program.operators]
-        program = export_program(model, micro_batch(inputs, batch, count, 0), loss)
+        program = export_program(model, micro_batch(inputs, batch, count, 0), loss, keywords)
         if planned != [operator.name for operator in program.operators]:
             options = replace(options, micro_batches=[count])
             layered, document, simulated = _stage_planner.plan_stages(program.to_graph(), cluster, options)
@@ -440,7 +486,9 @@ def plan(
         "zero": zero,
         "passes": as_csv(order_of(simulated)).splitlines(),
         "inputs": [[str(value.dtype), list(value.shape)] for value in inputs],
+        "keywords": keywords,
         "training": model.training,
+        "mesh": [data_parallel or 1, tensor_parallel or 1] if data_parallel or tensor_parallel else None,
     })  # fmt: skip
     limit = memory_limit or document["predicted"].get("memory_limit", 0)
     if limit and made.memory > limit:
