@@ -20,7 +20,7 @@ from .errors import InputError
 FOLDED = {"interleaved": 2, "zb-v": 2, "dualpipev": 2}
 _RECOMPUTE = {"off": _abi.AP_RECOMPUTE_OFF, "on": _abi.AP_RECOMPUTE_ON, "auto": _abi.AP_RECOMPUTE_AUTO}
 # How a parameter's state lives on the axes that do not cut it.
-_ZERO = {0: _abi.AP_PARAMETER_REPLICATED, 1: _abi.AP_PARAMETER_STATE_SHARDED, 3: _abi.AP_PARAMETER_SHARDED}
+_ZERO = {0: _abi.AP_PARAMETER_REPLICATED, 1: _abi.AP_PARAMETER_STATE_SHARDED}
 
 DATA, TENSOR = _abi.AP_ROLE_DATA, _abi.AP_ROLE_TENSOR
 
@@ -89,7 +89,7 @@ def _space(mesh: tuple[int, int] | None, asked: Options) -> Space:
     if mesh is not None and cut:
         first, second = (TENSOR if mesh[0] == 1 else DATA), (DATA if mesh[1] == 1 else TENSOR)
     if asked.zero not in _ZERO:
-        raise InputError(f"zero={asked.zero}: 0 (none), 1 (optimizer state cut) or 3 (weights too)")
+        raise InputError(f"zero={asked.zero}: 0 (none) or 1 (optimizer state is cut over copies of a parameter)")
     return Space(
         parameter_modes=1 << _ZERO[asked.zero], recompute=False, mixed=False, cut_products=cut,
         roles=(first, second, *[_abi.AP_ROLES_ALL] * (_abi.AP_MAX_MESH_RANK - 2)), stage_shape=mesh or (0, 0),

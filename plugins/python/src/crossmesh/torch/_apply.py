@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from ._export import batch_of, micro_batch
 from ._clip import guard_clipping, grad_norm, is_first_copy
 from ._execute import Executor
 from ._job import default_job
+from ._optimizer import Optimizer
 from ._partition import StageModule, register
 from ._plan import Plan
 from ._schedule import devices_of
@@ -115,6 +116,11 @@ class Applied:
 
     def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         yield from self._parameters.items()
+
+    def optimizer(self, factory: Callable[..., torch.optim.Optimizer], **options: Any) -> Optimizer:
+        """One of torch.optim over the parameters, with its state cut as planned (`zero=1`), and a state_dict() that other
+        plans can load. Without that, `factory(applied.parameters(), **options)` does as well."""
+        return Optimizer(self._parameters, factory, self.plan.kept["zero"] == 1, **options)
 
     def state_dict(self) -> dict[str, Any]:
         """The parameters of these stages: what reshard_state_dict() and torch's distributed checkpoints take."""
