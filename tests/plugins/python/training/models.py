@@ -137,6 +137,24 @@ class UNet(nn.Module):
         return self.last(y)
 
 
+class Mixed(nn.Module):
+    """As Hugging Face's are called, under autocast, with batch norm over the places of a sequence."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, VOCABULARY)
+        self.blocks = nn.ModuleList(Gated() for _ in range(4))
+        self.norm = nn.BatchNorm1d(LENGTH, track_running_stats=False)
+
+    def forward(self, input_ids, labels=None):
+        with torch.autocast("cpu", torch.bfloat16):
+            x = self.tokens(input_ids)
+            for block in self.blocks:
+                x = x + block(x)
+            logits = self.head(self.norm(x))
+        return {"logits": logits, "loss": functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten())}
+
+
 def token_loss(output, target):
     """With the square of the logits' normaliser, as language models are kept from drifting."""
     logits = output["logits"]

@@ -212,6 +212,21 @@ def _group_norm(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> V
     return _emit(recorder, uses, term, dtype, run, whole="".join(term[1:]), flops=8.0 * elements(a.input.shape))
 
 
+@handles("batch_norm")
+def _batch_norm(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
+    """In training the statistics are those of the samples of a micro-batch that a rank has, as data parallelism has them."""
+    term = Letters().take(a.input.rank)
+    names = ("running_mean", "running_var", "weight", "bias")
+    there = [name for name in names if getattr(a, name) is not None]
+    uses = [(a.input, term), *((getattr(a, name), (term[1],)) for name in there)]
+
+    def run(x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        given = {**dict.fromkeys(names), **dict(zip(there, rest))}
+        return functional.batch_norm(x, **given, training=a.training, momentum=a.momentum, eps=a.eps)
+
+    return _emit(recorder, uses, term, dtype, run, whole="".join(term[2:]), flops=8.0 * elements(a.input.shape))
+
+
 @handles("pad", "constant_pad_nd")
 def _pad(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value:
     pads = list(a.pad)

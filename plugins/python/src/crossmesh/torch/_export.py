@@ -198,17 +198,32 @@ class _Reader:
             bound[argument.name] = args[place] if place < len(args) else kwargs.get(argument.name, default)
         return handler(self.recorder, SimpleNamespace(**bound), dtype)
 
-    def read(self) -> None:
-        for node in self.exported.graph.nodes:
+    def autocast(self, node: torch.fx.Node) -> tuple[Any, ...]:
+        """What torch.export has put into a graph of its own: what ran under torch.autocast."""
+        device, dtype, enabled, _, inner, *operands = self.of(list(node.args))
+        outside, self.recorder.autocast = self.recorder.autocast, (device, dtype, enabled)
+        made = self.read(inner, iter(operands))
+        self.recorder.autocast = outside
+        return tuple(made)
+
+    def read(self, graph: torch.fx.GraphModule, given: Iterator[Any] | None = None) -> list[Any]:
+        """The values that the graph gives, of values that it is given: those of the model, where it is the whole."""
+        made: list[Any] = []
+        for node in graph.graph.nodes:
             self.recorder.module = _module_of(node)
             if node.op == "placeholder":
-                self.values[node] = self.placeholder(node)
+                self.values[node] = self.placeholder(node) if given is None else next(given)
+            elif node.op == "call_function" and node.target is torch.ops.higher_order.wrap_with_autocast:
+                self.values[node] = self.autocast(node)
             elif node.op == "call_function":
                 self.values[node] = self.call(node)
             elif node.op == "output":
-                self.end(self.of(node.args[0]))
+                made = self.of(list(node.args[0]))
+            elif node.op == "get_attr" and isinstance(getattr(graph, node.target, None), torch.fx.GraphModule):
+                self.values[node] = getattr(graph, node.target)
             else:
                 raise self.recorder.refuse(f"torch.export left '{node.op}' of {node.target}, which has no sharding rule")
+        return made
 
     def end(self, outputs: Sequence[Any]) -> None:
         values = [value for value in outputs if isinstance(value, Value)]
@@ -233,7 +248,7 @@ def export_program(
         exported = _exported(model, inputs, loss, keywords)
     program.checkpoints = len(calls)
     reader = _Reader(model, program, exported)
-    reader.read()
+    reader.end(reader.read(exported.graph_module))
     program.arguments = list(program.inputs)
     program.prune()
     if not program.parameters:
