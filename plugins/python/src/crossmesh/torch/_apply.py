@@ -98,6 +98,7 @@ class Applied:
     ) -> None:  # fmt: skip
         self.plan, self.stages = plan, stages
         self.stage_number = min(stages)  # of several the first
+        self._place = stages[self.stage_number].device
         self._device, self._parameters, self._executor, self._shared = device, parameters, executor, shared
         self._root = torch.nn.Module()
         for name, parameter in parameters.items():
@@ -144,7 +145,7 @@ class Applied:
             )
         if batch_of(inputs) != plan.batch:
             raise InputError(f"a batch of {batch_of(inputs)} samples; the plan is for {plan.batch}")
-        there = [value.to(self.mesh.device_type, non_blocking=True) for value in inputs]
+        there = [value.to(self._place, non_blocking=True) for value in inputs]
         found = [
             dict(zip(names, micro_batch(there, plan.batch, plan.micro_batches, number)))
             for number in range(plan.micro_batches)
@@ -167,7 +168,7 @@ class Applied:
         if losses:
             found = torch.stack([loss.detach() for loss in losses]).mean()
         else:
-            found = torch.empty((), dtype=self.plan.program.operators[-1].dtype, device=self.mesh.device_type)
+            found = torch.empty((), dtype=self.plan.program.operators[-1].dtype, device=self._place)
         dist.broadcast(found, src=self.plan.stages[-1].ranks[0])
         return found
 
@@ -196,7 +197,7 @@ class Applied:
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> torch.Tensor:
         """As torch.nn.utils.clip_grad_norm_, over the whole model: the parameters of all stages, each once, on however many
         ranks its parts or copies are. Returns the norm before. Collective."""
-        total = grad_norm(self._own_grads(), norm_type, self.mesh.device_type)
+        total = grad_norm(self._own_grads(), norm_type, self._place)
         if error_if_nonfinite and not torch.isfinite(total):
             raise InputError(f"the gradients of {self.plan.model} have the norm {total.item()}")
         scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)
@@ -232,9 +233,10 @@ def apply(
 ) -> Applied:
     """Lays a model out as planned. All ranks of the job call it, with equal plans; each keeps the parameters of its stage.
 
-    The parameters have the values of the model on the first rank of the stages that have them. `device`: where the stage runs (None: where
-    the model's parameters are). `job`, `timeout` and `profile` are those of crossmesh's reshards, which move
-    activations and gradients between stages. `seed`: of dropout.
+    The parameters have the values of the model on the first rank of the stages that have them. `device`: where the stages
+    run (None: where the model's parameters are). `job`, `timeout` and `profile` are those of crossmesh's reshards, which
+    move activations and gradients between stages; a transfer may take `timeout` seconds for each micro-batch in flight.
+    `seed`: of dropout.
     """
     _agree(plan)
     values = _planned(model, plan)

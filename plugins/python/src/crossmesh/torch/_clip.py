@@ -25,10 +25,10 @@ def is_first_copy(grad: Any) -> bool:
     return all(at == 0 for at, placement in zip(coordinate, grad.placements) if isinstance(placement, Replicate))
 
 
-def grad_norm(parts: Iterable[torch.Tensor], norm_type: float, device: str) -> torch.Tensor:
+def grad_norm(parts: Iterable[torch.Tensor], norm_type: float, device: torch.device) -> torch.Tensor:
     """Of parts that all ranks of the default group have, each element on one of them. Collective."""
     most = norm_type == float("inf")
-    total = torch.zeros((), device=device, dtype=torch.float64 if device == "cpu" else torch.float32)
+    total = torch.zeros((), device=device, dtype=torch.float64 if device.type == "cpu" else torch.float32)
     for part in parts:
         norm = torch.linalg.vector_norm(part, norm_type, dtype=total.dtype if not part.is_complex() else None)
         total = torch.maximum(total, norm) if most else total + norm**norm_type
