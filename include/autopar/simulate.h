@@ -55,11 +55,15 @@ typedef struct ap_simulation_params {
     /** Prices the reshardings anew, on this profile of the plan's hosts and devices; NULL: as the
      * plan predicts them. */
     const ap_profile_t *profile;
+    /** The plan's stages are the virtual ones: a device of the schedule has as many of them as
+     * `virtual_stages`, or the schedule, says. Their own times count, not equal parts; what passes
+     * over stages does not. */
+    bool fold;
 } ap_simulation_params_t;
 
 #define AP_SIMULATION_PARAMS_INIT                                                                  \
     {                                                                                              \
-        sizeof(ap_simulation_params_t), NULL, 0, 0, 0, 0, false, NULL                              \
+        sizeof(ap_simulation_params_t), NULL, 0, 0, 0, 0, false, NULL, false                       \
     }
 
 typedef struct {

@@ -132,7 +132,7 @@ int ap_command_simulate(int argc, char *const *argv)
     const xm_cli_option_t table[] = {
         {"schedule", 0, XM_CLI_STRING, &o.schedule, "NAME", 0, 0,
          "gpipe, 1f1b, interleaved, eager-1f1b, eager-1f1b-w, chimera, zb-h1, zb-h2, "
-         "terapipe or pipedream-2bw (default: the plan's)."},
+         "terapipe, pipedream-2bw, zb-v or dualpipev (default: the plan's)."},
         {"micro-batches", 0, XM_CLI_INT, &o.micro_batches, "COUNT", 1, 1 << 20,
          "So many micro-batches of the plan's size (default: as many as the plan has)."},
         {"virtual-stages", 0, XM_CLI_INT, &o.how.virtual_stages, "COUNT", 1, 1024,

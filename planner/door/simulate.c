@@ -32,6 +32,7 @@ static xm_status_t simulate(const ap_plan_t *plan, const ap_simulation_params_t 
     how.batches = params->batches;
     how.blocking = params->blocking;
     how.profile = params->profile;
+    how.fold = params->fold;
     status = ap_plan_simulate(plan, &how, &simulation->schedule, &simulation->run);
     if (status == XM_OK) {
         simulation->result = (ap_simulation_result_t){.makespan_ns = simulation->run->makespan_ns,

@@ -145,3 +145,123 @@ xm_status_t ap_order_chimera(const ap_schedule_t *schedule, int device, const ap
     free(slots);
     return XM_OK;
 }
+
+/* The V's. A device has stage `device` on the way down and its mirror on the way up. Each pass of a
+ * stage takes its micro-batches in order, so an order only says which pass of which way comes next;
+ * passes of micro-batches that are not there are left out. */
+enum { DOWN, UP, WAYS };
+
+typedef struct v_order {
+    const ap_schedule_t *schedule;
+    int device;
+    const ap_order_sink_t *sink;
+    int done[WAYS][AP_PASSES];
+} v_order_t;
+
+static void v_pass(v_order_t *v, ap_pass_t pass, int way)
+{
+    int k = v->done[way][pass]++;
+
+    if (k < v->schedule->micro_batches) {
+        v->sink->put(v->sink->arg, pass, 0,
+                     way == DOWN ? v->device : v->schedule->stages - 1 - v->device, k, 0);
+    }
+}
+
+static void v_backward(v_order_t *v, int way, bool keep_weight)
+{
+    v_pass(v, AP_PASS_BACKWARD, way);
+    if (!keep_weight) {
+        v_pass(v, AP_PASS_WEIGHT, way);
+    }
+}
+
+static int v_waiting(const v_order_t *v, int way)
+{
+    return v->done[way][AP_PASS_BACKWARD] - v->done[way][AP_PASS_WEIGHT];
+}
+
+void ap_order_zb_v(const ap_schedule_t *schedule, int device, const ap_order_sink_t *sink)
+{
+    v_order_t v = {.schedule = schedule, .device = device, .sink = sink};
+    int after = schedule->devices - device - 1, total = schedule->micro_batches;
+
+    /* The pattern is that of full pipelines. */
+    total = total > 2 * schedule->devices - 1 ? total : 2 * schedule->devices - 1;
+    for (int i = 0; i < 2 * after + 1; ++i) {
+        v_pass(&v, AP_PASS_FORWARD, DOWN);
+    }
+    for (int i = 0; i < device; ++i) {
+        v_pass(&v, AP_PASS_FORWARD, UP);
+        v_pass(&v, AP_PASS_FORWARD, DOWN);
+    }
+    for (int i = 0; i < after + 1; ++i) {
+        v_pass(&v, AP_PASS_FORWARD, UP);
+        v_backward(&v, UP, false);
+    }
+    while (v.done[UP][AP_PASS_FORWARD] < total) {
+        if (v.done[DOWN][AP_PASS_FORWARD] < total) {
+            v_pass(&v, AP_PASS_FORWARD, DOWN);
+        }
+        v_backward(&v, DOWN, false);
+        v_pass(&v, AP_PASS_FORWARD, UP);
+        v_backward(&v, UP, false);
+    }
+    for (int i = 0; i < device; ++i) {
+        v_backward(&v, DOWN, true);
+        v_backward(&v, UP, true);
+    }
+    for (int i = 0; i < after + 1; ++i) {
+        v_backward(&v, DOWN, true);
+        v_pass(&v, AP_PASS_WEIGHT, DOWN);
+    }
+    while (v_waiting(&v, UP) > 0) {
+        v_pass(&v, AP_PASS_WEIGHT, UP);
+    }
+    while (v_waiting(&v, DOWN) > 0) {
+        v_pass(&v, AP_PASS_WEIGHT, DOWN);
+    }
+}
+
+void ap_order_dualpipev(const ap_schedule_t *schedule, int device, const ap_order_sink_t *sink)
+{
+    v_order_t v = {.schedule = schedule, .device = device, .sink = sink};
+    int after = schedule->devices - device - 1, before = device + 1;
+    int middle = before / 2, first = device % 2 == 1 ? UP : DOWN, kept;
+
+    for (int i = 0; i < 2 * after; ++i) {
+        v_pass(&v, AP_PASS_FORWARD, DOWN);
+    }
+    for (int i = 0; i < before; ++i) {
+        v_pass(&v, AP_PASS_FORWARD, DOWN);
+        v_pass(&v, AP_PASS_FORWARD, UP);
+    }
+    for (int i = 0; i < after; ++i) {
+        v_backward(&v, UP, false);
+        v_pass(&v, AP_PASS_FORWARD, UP);
+    }
+    for (int i = 0; i < schedule->micro_batches - 2 * schedule->devices + before; ++i) {
+        v_pass(&v, AP_PASS_FORWARD, DOWN);
+        v_backward(&v, UP, false);
+        v_pass(&v, AP_PASS_FORWARD, UP);
+        v_backward(&v, DOWN, false);
+    }
+    for (int i = 0; i < after; ++i) {
+        v_backward(&v, UP, false);
+        v_pass(&v, AP_PASS_FORWARD, UP);
+        v_backward(&v, DOWN, false);
+    }
+    /* From the middle on weight halves are kept back. */
+    for (int i = 0; i < before; ++i) {
+        v_backward(&v, UP, i > middle || (i == middle && first == UP));
+        v_backward(&v, DOWN, i >= middle);
+    }
+    /* They were kept back in turn; what waits longest is done first. */
+    kept = v_waiting(&v, UP) + v_waiting(&v, DOWN);
+    for (int i = 0; i < kept + after; ++i) {
+        v_pass(&v, AP_PASS_WEIGHT, i < kept && (i % 2 == 0) == (first == UP) ? UP : DOWN);
+        if (i < after) {
+            v_backward(&v, DOWN, true);
+        }
+    }
+}

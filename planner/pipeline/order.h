@@ -29,3 +29,10 @@ void ap_order_interleaved(const ap_schedule_t *schedule, int device, const ap_or
 /* Two pipelines in opposite directions. XM_ERR_NO_MEMORY is its only failure. */
 xm_status_t ap_order_chimera(const ap_schedule_t *schedule, int device,
                              const ap_order_sink_t *sink);
+
+/* Two stages to a device, down the devices and up again; a weight half follows its input half where
+ * nothing waits for it, and fills the end. */
+void ap_order_zb_v(const ap_schedule_t *schedule, int device, const ap_order_sink_t *sink);
+
+/* The same stages; forward passes of one direction alternate with backward passes of the other. */
+void ap_order_dualpipev(const ap_schedule_t *schedule, int device, const ap_order_sink_t *sink);

@@ -17,11 +17,11 @@
 #include "planner/pipeline/order.h"
 
 /* Most passes of one kind, over all stages; and most devices. */
-enum { MOST_PASSES = 1 << 22, MOST_DEVICES = 4096, DEFAULT_CHUNKS = 2, DEFAULT_BATCHES = 3 };
+enum { MOST_PASSES = 1 << 22, MOST_DEVICES = 4096, DEFAULT_BATCHES = 3 };
 
 static const char *const names[AP_SCHEDULE_KINDS] = {
-    "gpipe",   "1f1b",  "interleaved", "eager-1f1b", "eager-1f1b-w",
-    "chimera", "zb-h1", "zb-h2",       "terapipe",   "pipedream-2bw"};
+    "gpipe", "1f1b",  "interleaved", "eager-1f1b",    "eager-1f1b-w", "chimera",
+    "zb-h1", "zb-h2", "terapipe",    "pipedream-2bw", "zb-v",         "dualpipev"};
 
 static const char *const pass_names[AP_PASSES] = {
     "forward",         "backward",           "weight",        "update",
@@ -36,6 +36,11 @@ typedef struct writer {
     int64_t held;
     bool no_memory;
 } writer_t;
+
+bool ap_schedule_is_v(ap_schedule_kind_t kind)
+{
+    return kind == AP_SCHEDULE_ZB_V || kind == AP_SCHEDULE_DUALPIPEV;
+}
 
 const char *ap_schedule_name(ap_schedule_kind_t kind)
 {
@@ -105,7 +110,17 @@ int ap_schedule_ahead(ap_schedule_kind_t kind)
 bool ap_schedule_splits(ap_schedule_kind_t kind)
 {
     return kind == AP_SCHEDULE_EAGER_1F1B_W || kind == AP_SCHEDULE_ZB_H1 ||
-           kind == AP_SCHEDULE_ZB_H2;
+           kind == AP_SCHEDULE_ZB_H2 || ap_schedule_is_v(kind);
+}
+
+int ap_schedule_chunks(ap_schedule_kind_t kind)
+{
+    return kind == AP_SCHEDULE_INTERLEAVED || ap_schedule_is_v(kind) ? 2 : 1;
+}
+
+int ap_schedule_device(ap_schedule_kind_t kind, int devices, int stage)
+{
+    return ap_schedule_is_v(kind) && stage >= devices ? 2 * devices - 1 - stage : stage % devices;
 }
 
 double ap_schedule_fill_share(ap_schedule_kind_t kind, double weight)
@@ -245,6 +260,12 @@ static xm_status_t write_device(ap_schedule_t *schedule, int device)
     case AP_SCHEDULE_CHIMERA:
         status = ap_order_chimera(schedule, device, &sink);
         break;
+    case AP_SCHEDULE_ZB_V:
+        ap_order_zb_v(schedule, device, &sink);
+        break;
+    case AP_SCHEDULE_DUALPIPEV:
+        ap_order_dualpipev(schedule, device, &sink);
+        break;
     case AP_SCHEDULE_PIPEDREAM_2BW:
         sink.put = put_between;
         ap_order_one_by_one(schedule, device, &sink);
@@ -279,8 +300,10 @@ static xm_status_t check_numbers(const ap_schedule_params_t *params)
                             name, params->micro_batches, params->devices, MOST_DEVICES);
     }
     if (params->virtual_stages < 0 ||
-        (params->virtual_stages > 1 && params->kind != AP_SCHEDULE_INTERLEAVED)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s has one stage on a device, not %d", name,
+        (params->virtual_stages > 0 && params->kind != AP_SCHEDULE_INTERLEAVED &&
+         params->virtual_stages != ap_schedule_chunks(params->kind))) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s has %s on a device, not %d", name,
+                            ap_schedule_is_v(params->kind) ? "two stages" : "one stage",
                             params->virtual_stages);
     }
     if (params->slices < 0 || (params->slices > 1 && params->kind != AP_SCHEDULE_TERAPIPE)) {
@@ -316,6 +339,11 @@ static xm_status_t check_fit(const ap_schedule_t *schedule)
                             "%s keeps two versions of the parameters only with at least as many "
                             "micro-batches as devices: %d for %d",
                             name, micro_batches, devices);
+    }
+    if (schedule->kind == AP_SCHEDULE_DUALPIPEV && micro_batches < 2 * devices) {
+        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                            "%s needs at least two micro-batches to each of the %d devices, not %d",
+                            name, devices, micro_batches);
     }
     if ((int64_t)schedule->pipelines * schedule->stages * micro_batches >
         MOST_PASSES / schedule->slices / schedule->batches) {
@@ -365,7 +393,7 @@ static xm_status_t allocate(ap_schedule_t *schedule)
                             schedule->devices);
     }
     for (int stage = 0; stage < schedule->stages; ++stage) {
-        schedule->device_of[stage] = stage % schedule->devices;
+        schedule->device_of[stage] = ap_schedule_device(schedule->kind, schedule->devices, stage);
         if (schedule->pipelines == 2) {
             schedule->device_of[schedule->stages + stage] = schedule->devices - 1 - stage;
         }
@@ -376,9 +404,7 @@ static xm_status_t allocate(ap_schedule_t *schedule)
 static void set_numbers(const ap_schedule_params_t *params, ap_schedule_t *schedule)
 {
     ap_schedule_kind_t kind = params->kind;
-    int chunks = params->virtual_stages > 0        ? params->virtual_stages
-                 : kind == AP_SCHEDULE_INTERLEAVED ? DEFAULT_CHUNKS
-                                                   : 1;
+    int chunks = params->virtual_stages > 0 ? params->virtual_stages : ap_schedule_chunks(kind);
 
     schedule->kind = kind;
     schedule->devices = params->devices;

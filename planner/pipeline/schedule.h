@@ -22,10 +22,12 @@
  * | zb-h2          | (p - 1)(F + B - 2W)              | 2(p - i) - 1, and 2i for W       |
  * | terapipe       | (p - 1)(max f + max b), by slice | all                              |
  * | pipedream-2bw  | none once full                   | min(m, p - i), parameters twice  |
+ * | zb-v           | none inside its span at F = B = W | of half: 2p                     |
+ * | dualpipev      | less than 1f1b's                 | of half: 2p + 1                  |
  *
  * Published by: gpipe Huang, NeurIPS'19; 1f1b Fan (DAPPLE), PPoPP'21; interleaved Narayanan, SC'21;
  * eager-1f1b and -w Zhuang, MLSys'23; chimera Li, SC'21; zb-h1 and zb-h2 Qi, ICLR'24; terapipe Li,
- * ICML'21; pipedream-2bw Narayanan, ICML'21.
+ * ICML'21; pipedream-2bw Narayanan, ICML'21; zb-v Qi, NeurIPS'24; dualpipev DeepSeek, 2025.
  *
  * The formulas take transfers as free and B, W as near enough to F (zb: W <= B, W <= F). v stages
  * to a device are "virtual stages". zb-h2's idle time is that inside a device's own first to last
@@ -35,7 +37,10 @@
  * chimera runs two pipelines in opposite directions, the parameters twice. terapipe cuts each
  * micro-batch into slices along its tokens; a slice needs those before it, and their gradients need
  * it. pipedream-2bw never empties the pipeline: the list spans `batches` steps, and the passes of a
- * step use the parameters of the step before the last.
+ * step use the parameters of the step before the last. zb-v and dualpipev have two stages to a
+ * device, down the devices and up again, so that the first device has the first and the last stage:
+ * losses turn round where they arise. dualpipev alternates forward passes of one direction with
+ * backward passes of the other, whose transfers hide behind each other.
  *
  * A schedule is immutable once made; planner/pipeline/check.h proves one safe,
  * planner/pipeline/simulate.h runs it. Units: bytes. Ownership: a schedule owns its lists. Threads:
@@ -59,10 +64,12 @@ typedef enum ap_schedule_kind {
     AP_SCHEDULE_ZB_H1,
     AP_SCHEDULE_ZB_H2,
     AP_SCHEDULE_TERAPIPE,
-    AP_SCHEDULE_PIPEDREAM_2BW
+    AP_SCHEDULE_PIPEDREAM_2BW,
+    AP_SCHEDULE_ZB_V,
+    AP_SCHEDULE_DUALPIPEV
 } ap_schedule_kind_t;
 
-enum { AP_SCHEDULE_KINDS = AP_SCHEDULE_PIPEDREAM_2BW + 1 };
+enum { AP_SCHEDULE_KINDS = AP_SCHEDULE_DUALPIPEV + 1 };
 
 /** What a device does in one entry of its list. */
 typedef enum ap_pass {
@@ -110,7 +117,7 @@ typedef struct ap_schedule_params {
     ap_schedule_kind_t kind;
     int devices;
     int micro_batches;
-    int virtual_stages; /**< per device; interleaved: 0 means 2, others: 0 or 1 */
+    int virtual_stages; /**< per device; interleaved: 0 means 2; the V's: 0 or 2, others: 0 or 1 */
     int slices;         /**< terapipe; 0 means 1 */
     int batches;        /**< pipedream-2bw; 0 means 3; others 0 or 1 */
     /** [stages][slices] bytes that a forward pass leaves on its device; NULL: 1 each. */
@@ -157,6 +164,15 @@ int ap_schedule_ahead(ap_schedule_kind_t kind);
 
 /** Whether backward passes come in halves. */
 bool ap_schedule_splits(ap_schedule_kind_t kind);
+
+/** Stages to a device where nothing else is asked for: 2 of interleaved and the V's, else 1. */
+int ap_schedule_chunks(ap_schedule_kind_t kind);
+
+/** Whether stages lie down the devices and up again: the V's. */
+bool ap_schedule_is_v(ap_schedule_kind_t kind);
+
+/** The device of a stage in the first pipeline: round and round, or down and up again. */
+int ap_schedule_device(ap_schedule_kind_t kind, int devices, int stage);
 
 /**
  * What filling and draining the pipeline costs, as a share of the stages' times: p equal stages of

@@ -49,13 +49,19 @@ static int64_t nanoseconds(double seconds)
     return seconds < 9e9 ? llround(1e9 * seconds) : INT64_MAX / 4;
 }
 
+static int devices_of(const ap_pipeline_step_t *step)
+{
+    return step->devices > 0 ? step->devices : step->stage_count;
+}
+
 static void fill_stages(const ap_pipeline_step_t *step, arrays_t *arrays)
 {
-    int chunks = arrays->stages / step->stage_count;
+    int chunks = arrays->stages / step->stage_count, devices = devices_of(step);
     double parts = (double)chunks * arrays->slices;
 
     for (int stage = 0; stage < arrays->stages; ++stage) {
-        const ap_pipeline_stage_t *of = &step->stages[stage % step->stage_count];
+        const ap_pipeline_stage_t *of =
+            &step->stages[chunks == 1 ? stage : ap_schedule_device(step->kind, devices, stage)];
         double weight = 0.5 * (of->backward - (of->recompute ? of->forward : 0.0));
 
         weight = weight > 0.0 ? weight : 0.0;
@@ -105,32 +111,52 @@ static void add_skip(const ap_pipeline_step_t *step, const ap_pipeline_transfer_
     arrays->skips[skip] =
         (ap_pipeline_skip_t){transfer->from, transfer->to, nanoseconds(transfer->forward),
                              nanoseconds(transfer->backward)};
-    add_uses(arrays, transfer, ap_pipeline_skip_channel(step->stage_count, skip, false),
-             ap_pipeline_skip_channel(step->stage_count, skip, true));
+    add_uses(arrays, transfer, ap_pipeline_skip_channel(devices_of(step), skip, false),
+             ap_pipeline_skip_channel(devices_of(step), skip, true));
 }
 
-/* Further parts of a stage use its channels as well, and so does the way back from the second of
- * two stages; each channel's uses are added once. */
+/* Whether a stage hands on to the next by this transfer: the one between them or, where the stages
+ * are parts of those given, between their devices. */
+static bool hands_on(const ap_pipeline_step_t *step, const ap_pipeline_transfer_t *transfer,
+                     bool parts, int stage)
+{
+    int devices = devices_of(step), from = ap_schedule_device(step->kind, devices, stage);
+    int to = ap_schedule_device(step->kind, devices, stage + 1);
+
+    if (!parts) {
+        return stage == transfer->from;
+    }
+    return (from == transfer->from && to == transfer->to) ||
+           (ap_schedule_is_v(step->kind) && from == transfer->to && to == transfer->from);
+}
+
+/* Several stages of a device use its channels, and so does the way back from the second of two
+ * stages; each channel's uses are added once. */
 static void fill_transfers(const ap_pipeline_step_t *step, arrays_t *arrays)
 {
-    int devices = step->stage_count;
+    int devices = devices_of(step);
 
     for (int t = 0; t < step->transfer_count; ++t) {
         const ap_pipeline_transfer_t *transfer = &step->transfers[t];
+        int from = ap_schedule_device(step->kind, devices, transfer->from);
+        int to = ap_schedule_device(step->kind, devices, transfer->to);
 
         if (transfer->to > transfer->from + 1) {
             add_skip(step, transfer, arrays);
             continue;
         }
-        for (int stage = transfer->from; stage + 1 < arrays->stages; stage += devices) {
+        for (int stage = 0; stage + 1 < arrays->stages; ++stage) {
+            if (!hands_on(step, transfer, arrays->stages > step->stage_count, stage)) {
+                continue;
+            }
             for (int i = stage * arrays->slices; i < (stage + 1) * arrays->slices; ++i) {
                 arrays->activation[i] = nanoseconds(transfer->forward / arrays->slices);
                 arrays->gradient[i] = nanoseconds(transfer->backward / arrays->slices);
             }
         }
-        if (transfer->from < transfer->to || devices > 2) {
-            add_uses(arrays, transfer, ap_pipeline_channel(devices, transfer->from, transfer->to),
-                     ap_pipeline_channel(devices, transfer->to, transfer->from));
+        if (from != to && transfer->from < devices && (from < to || devices > 2)) {
+            add_uses(arrays, transfer, ap_pipeline_channel(devices, from, to),
+                     ap_pipeline_channel(devices, to, from));
         }
     }
 }
@@ -139,9 +165,9 @@ static xm_status_t simulate(const ap_pipeline_step_t *step, const arrays_t *arra
                             ap_schedule_t **result, ap_pipeline_run_t **run)
 {
     ap_schedule_params_t params = {.kind = step->kind,
-                                   .devices = step->stage_count,
+                                   .devices = devices_of(step),
                                    .micro_batches = step->micro_batches,
-                                   .virtual_stages = arrays->stages / step->stage_count,
+                                   .virtual_stages = arrays->stages / devices_of(step),
                                    .slices = arrays->slices,
                                    .batches = step->batches,
                                    .activation_bytes = arrays->bytes};

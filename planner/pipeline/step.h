@@ -25,7 +25,7 @@
 
 #include "planner/pipeline/simulate.h"
 
-/** A stage, which has a device of the schedule to itself. */
+/** A stage, which has a device of the schedule to itself unless there are fewer `devices`. */
 typedef struct ap_pipeline_stage {
     double forward, backward; /**< of one micro-batch */
     double once;              /**< gradient synchronisation and update, once a step */
@@ -46,6 +46,7 @@ typedef struct ap_pipeline_step {
     ap_schedule_kind_t kind;
     int micro_batches;
     int virtual_stages; /**< to a stage, 0: 1 */
+    int devices;        /**< of the schedule, 0: one to a stage */
     int slices;         /**< 0: 1 */
     int batches;        /**< as in ap_schedule_params_t */
     bool blocking;      /**< transfers keep devices busy */

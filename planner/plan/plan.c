@@ -213,7 +213,7 @@ static xm_status_t check_recompute(const ap_plan_t *plan)
 
 bool ap_plan_can_have(ap_schedule_kind_t kind)
 {
-    return kind != AP_SCHEDULE_INTERLEAVED && kind != AP_SCHEDULE_CHIMERA &&
+    return ap_schedule_chunks(kind) == 1 && kind != AP_SCHEDULE_CHIMERA &&
            kind != AP_SCHEDULE_TERAPIPE;
 }
 

@@ -145,7 +145,9 @@ static xm_status_t run_plan(const ap_plan_t *plan, const xm_runtime_t *runtime,
     ap_pipeline_transfer_t *transfers = xm_arena_get(&arena, boundaries + 1, sizeof(*transfers));
     xm_status_t status = XM_OK;
     /* Virtual stages go round the ring; of one stage nothing passes. */
-    int wanted = (int)boundaries + (count > 1 && step->virtual_stages > 1 ? 1 : 0);
+    bool round = count > 1 && step->virtual_stages > 1 && !ap_schedule_is_v(step->kind);
+    /* Devices of several stages have no channels for what passes over stages: it is not counted. */
+    int wanted = step->devices > 0 ? (int)count - 1 : (int)boundaries + (round ? 1 : 0);
 
     if (arena.failed) {
         status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", count);
@@ -184,8 +186,7 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
                                .micro_batches = (int)micro_batches,
                                .virtual_stages = simulation->virtual_stages > 0
                                                      ? simulation->virtual_stages
-                                                 : simulation->kind == AP_SCHEDULE_INTERLEAVED ? 2
-                                                                                               : 1,
+                                                     : ap_schedule_chunks(simulation->kind),
                                .slices = simulation->slices,
                                .batches = simulation->batches,
                                .blocking = simulation->blocking || simulation->runtime.blocking};
@@ -196,6 +197,15 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
     if (micro_batches > INT32_MAX) {
         return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%" PRId64 " micro-batches are too many",
                             micro_batches);
+    }
+    if (simulation->fold) {
+        if (ap_plan_stages(plan) % step.virtual_stages != 0) {
+            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
+                                "%d stages do not fold onto devices of %d stages each",
+                                ap_plan_stages(plan), step.virtual_stages);
+        }
+        step.devices = ap_plan_stages(plan) / step.virtual_stages;
+        step.virtual_stages = 1;
     }
     if (simulation->profile == NULL) {
         return run_plan(plan, &simulation->runtime, NULL, &step, schedule, run);

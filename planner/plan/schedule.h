@@ -29,6 +29,7 @@ typedef struct ap_plan_simulation {
     /** Prices the reshardings anew, on this profile of the plan's hosts and devices; NULL: as the
      * plan predicts them. */
     const xm_cluster_profile_t *profile;
+    bool fold; /**< the stages are the virtual ones, several to a device */
 } ap_plan_simulation_t;
 
 #define AP_PLAN_SIMULATION_INIT                                                                    \

@@ -107,7 +107,7 @@ bad "a plan as model" "this is a parallel plan, not a model's graph" "$AUTOPAR" 
 good simulate "under 1f1b" "$AUTOPAR" simulate "$plan" --plot "$work/timeline.svg" --trace "$work/trace.json"
 python3 -c 'import sys, xml.dom.minidom as m, json; m.parse(sys.argv[1]); json.load(open(sys.argv[2]))' \
     "$work/timeline.svg" "$work/trace.json" || fail "the timelines are not well-formed"
-for schedule in gpipe interleaved eager-1f1b eager-1f1b-w chimera zb-h1 zb-h2 terapipe pipedream-2bw; do
+for schedule in gpipe interleaved eager-1f1b eager-1f1b-w chimera zb-h1 zb-h2 terapipe pipedream-2bw zb-v dualpipev; do
     good "simulate $schedule" "under $schedule" "$AUTOPAR" simulate "$plan" --schedule $schedule \
         --micro-batches 16 --cluster "$cluster"
 done

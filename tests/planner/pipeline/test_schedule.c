@@ -33,6 +33,9 @@ static void random_params(uint64_t *state, ap_schedule_params_t *params)
     case AP_SCHEDULE_TERAPIPE:
         params->slices = random_in(state, 1, 6);
         break;
+    case AP_SCHEDULE_DUALPIPEV:
+        params->micro_batches += 2 * params->devices;
+        break;
     case AP_SCHEDULE_PIPEDREAM_2BW:
         params->micro_batches += params->devices;
         params->batches = random_in(state, 1, 4);
@@ -286,6 +289,8 @@ START_TEST(impossible_numbers_have_a_sentence)
         {AP_SCHEDULE_CHIMERA, 3, 4, 0, 0, 0, "even number of devices, not 3"},
         {AP_SCHEDULE_INTERLEAVED, 4, 6, 2, 0, 0, "multiples of the 4 devices, not 6"},
         {AP_SCHEDULE_PIPEDREAM_2BW, 4, 3, 0, 0, 2, "as many micro-batches as devices: 3 for 4"},
+        {AP_SCHEDULE_DUALPIPEV, 4, 7, 0, 0, 0, "two micro-batches to each of the 4 devices, not 7"},
+        {AP_SCHEDULE_ZB_V, 4, 8, 3, 0, 0, "two stages on a device, not 3"},
         {AP_SCHEDULE_1F1B, 0, 4, 0, 0, 0, "4 micro-batches on 0 devices"},
         {AP_SCHEDULE_1F1B, 2, 0, 0, 0, 0, "0 micro-batches on 2 devices"},
         {AP_SCHEDULE_1F1B, 2, 2, 2, 0, 0, "one stage on a device, not 2"},

@@ -268,6 +268,45 @@ START_TEST(zero_bubble_idles_and_holds_as_published)
 }
 END_TEST
 
+static int in_flight_v(const machine_t *machine, int device)
+{
+    (void)device;
+    return 2 * machine->devices + (machine->kind == AP_SCHEDULE_DUALPIPEV);
+}
+
+/* Passes of one length: inside its own span a device of zb-v never waits. dualpipev is held against
+ * 1f1b, whose stages do both of a device's. */
+START_TEST(the_vs_hold_as_published_and_idle_less)
+{
+    for (int devices = 2; devices <= 16; ++devices) {
+        machine_t machine = {.kind = AP_SCHEDULE_ZB_V,
+                             .devices = devices,
+                             .micro_batches = 2 * devices + 5,
+                             .forward = 10,
+                             .backward = 10,
+                             .weight = 10};
+        ap_schedule_t *schedule;
+        ap_pipeline_run_t *run;
+        int64_t step;
+
+        check_in_flight(&machine, in_flight_v);
+        simulate(&machine, &schedule, &run);
+        for (int device = 0; device < devices; ++device) {
+            ck_assert_int_eq(run->device[device].last_ns - run->device[device].first_ns,
+                             (int64_t)60 * machine.micro_batches);
+        }
+        ap_pipeline_run_destroy(run);
+        ap_schedule_destroy(schedule);
+        machine.kind = AP_SCHEDULE_DUALPIPEV;
+        check_in_flight(&machine, in_flight_v);
+        step = makespan(&machine);
+        machine.kind = AP_SCHEDULE_1F1B;
+        machine.forward = machine.backward = machine.weight = 20;
+        ck_assert_int_lt(step, makespan(&machine));
+    }
+}
+END_TEST
+
 START_TEST(pipedream_2bw_never_idles_once_full)
 {
     for (int devices = 1; devices <= 8; ++devices) {
@@ -600,6 +639,7 @@ int main(void)
     tcase_add_test(unit, interleaved_idles_a_share_of_1f1b);
     tcase_add_test(unit, chimera_idles_in_both_directions);
     tcase_add_test(unit, zero_bubble_idles_and_holds_as_published);
+    tcase_add_test(unit, the_vs_hold_as_published_and_idle_less);
     tcase_add_test(unit, pipedream_2bw_never_idles_once_full);
     tcase_add_test(unit, terapipe_takes_the_published_latency);
     tcase_add_test(unit, eager_1f1b_hides_transfers);

@@ -20,7 +20,7 @@ except ImportError as error:
 
 from ._apply import Applied, apply
 from ._job import default_job, shutdown
-from ._plan import Plan, plan
+from ._plan import Plan, load_plan, plan
 from ._sync import WeightSync
 from ._tracing import record
 from ._transfer import StateDictTransfer, redistribute, reshard_state_dict
@@ -32,6 +32,7 @@ __all__ = [
     "WeightSync",
     "apply",
     "default_job",
+    "load_plan",
     "plan",
     "record",
     "redistribute",

@@ -13,8 +13,13 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Placement, Replicate, 
 from ..errors import InputError
 from ..job import Job
 from ._export import batch_of, micro_batch
-from ._partition import StageModule
+from ._clip import guard_clipping, grad_norm, is_first_copy
+from ._execute import Executor
+from ._job import default_job
+from ._optimizer import Optimizer
+from ._partition import StageModule, register
 from ._plan import Plan
+from ._schedule import devices_of
 from ._shared import SharedParameters
 
 __all__ = ["Applied", "apply"]
@@ -24,7 +29,7 @@ def _agree(plan: Plan) -> None:
     """Every rank must have the plan, and be in it."""
     if not dist.is_available() or not dist.is_initialized():
         raise InputError("torch.distributed has no default group yet: call init_process_group() first")
-    size = sum(len(stage.ranks) for stage in plan.stages)
+    size = len({rank for stage in plan.stages for rank in stage.ranks})
     if dist.get_world_size() != size:
         raise InputError(f"the plan is for {size} devices, and the job has {dist.get_world_size()} ranks")
     mine = f"{plan.digest} of {plan.model} with {len(plan.program.operators)} operators"
@@ -43,14 +48,20 @@ def _device(model: torch.nn.Module, device: torch.device | str | None) -> torch.
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
-def _parameter(model: torch.nn.Module, plan: Plan, name: str) -> torch.nn.Parameter:
-    """The model's, which must be the one that was planned."""
-    planned = plan.program.parameters[name].shape
-    found = dict(model.named_parameters(remove_duplicate=False)).get(name)
-    if found is None or tuple(found.shape) != planned:
-        has = "no such parameter" if found is None else f"one of shape {tuple(found.shape)}"
-        raise InputError(f"the plan has a parameter '{name}' of shape {planned}, and the model {has}")
-    return found
+def _planned(model: torch.nn.Module, plan: Plan) -> dict[str, torch.nn.Parameter]:
+    """The parameters of the model, which must be the one that was planned; all ranks look at all of them."""
+    if model.training != plan.kept["training"]:
+        modes = ("training" if plan.kept["training"] else "evaluation", "training" if model.training else "evaluation")
+        raise InputError(f"the plan is of {plan.model} in {modes[0]} mode, and the model is in {modes[1]} mode")
+    there = dict(model.named_parameters(remove_duplicate=False))
+    for name, planned in plan.program.parameters.items():
+        found = there.get(name)
+        if found is None or tuple(found.shape) != planned.shape:
+            has = "no such parameter" if found is None else f"one of shape {tuple(found.shape)}"
+            raise InputError(f"the plan has a parameter '{name}' of shape {planned.shape}, and the model {has}")
+        if found.dtype != planned.dtype:
+            raise InputError(f"'{name}' is planned as {planned.dtype}, and the model has it as {found.dtype}")
+    return there
 
 
 def _distributed(
@@ -75,94 +86,139 @@ class Applied:
         >>> optimizer = torch.optim.AdamW(applied.parameters())
         >>> optimizer.zero_grad()
         >>> loss = applied.step(batch, target)      # on all ranks, with the whole batch
+        >>> applied.clip_grad_norm_(1.0)
         >>> optimizer.step()
 
-    Parameters are those of this rank's stage, under the model's names, DTensors on the mesh of the stage.
+    Parameters are those of this rank's stages, under the model's names, DTensors on the mesh of the stages.
     """
 
     def __init__(
-        self, plan: Plan, module: StageModule, stage: Any, schedule: Any, number: int, shared: SharedParameters
-    ) -> None:
-        self.plan, self.module, self.stage, self.schedule = plan, module, stage, schedule
-        self.stage_number, self._shared = number, shared
+        self, plan: Plan, device: int, stages: dict[int, StageModule], parameters: dict[str, torch.nn.Parameter],
+        executor: Executor, shared: SharedParameters,
+    ) -> None:  # fmt: skip
+        self.plan, self.stages = plan, stages
+        self.stage_number = min(stages)  # of several the first
+        self._place = stages[self.stage_number].device
+        self._device, self._parameters, self._executor, self._shared = device, parameters, executor, shared
+        self._root = torch.nn.Module()
+        for name, parameter in parameters.items():
+            register(self._root, name, parameter)
+            if len(plan.devices) > 1:
+                guard_clipping(parameter)
+        self._closed = False
 
     @property
     def mesh(self) -> DeviceMesh:
-        """Of this rank's stage."""
-        return self.module.mesh
+        """Of this rank's stages."""
+        return self.stages[self.stage_number].mesh
 
     def parameters(self) -> Iterator[torch.nn.Parameter]:
-        found: Iterator[torch.nn.Parameter] = self.module.parameters()
-        return found
+        yield from self._parameters.values()
 
     def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        found: Iterator[tuple[str, torch.nn.Parameter]] = self.module.named_parameters()
-        return found
+        yield from self._parameters.items()
+
+    def optimizer(self, factory: Callable[..., torch.optim.Optimizer], **options: Any) -> Optimizer:
+        """One of torch.optim over the parameters, with its state cut as planned (`zero=1`), and a state_dict() that other
+        plans can load. Without that, `factory(applied.parameters(), **options)` does as well."""
+        return Optimizer(self._parameters, factory, self.plan.kept["zero"] == 1, **options)
 
     def state_dict(self) -> dict[str, Any]:
-        """The parameters of this stage: what reshard_state_dict() and torch's distributed checkpoints take."""
-        state: dict[str, Any] = self.module.state_dict()
+        """The parameters of these stages: what reshard_state_dict() and torch's distributed checkpoints take."""
+        state: dict[str, Any] = self._root.state_dict()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
-        return self.module.load_state_dict(state, strict=strict)
+        return self._root.load_state_dict(state, strict=strict)
 
-    def _inputs(self, inputs: tuple[torch.Tensor, ...]) -> list[dict[str, torch.Tensor]]:
+    def _inputs(self, given: tuple[torch.Tensor, ...], named: Mapping[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
         names, plan = self.plan.program.arguments, self.plan
+        keywords = plan.kept["keywords"]
+        if named.keys() != set(keywords):
+            raise InputError(f"keywords {sorted(named)} of a step of {plan.model}; the plan has {sorted(keywords)}")
+        inputs = [*(named[name] for name in keywords), *given]
+        if self._closed:
+            raise InputError(f"{plan.model} was closed: apply() it again")
         if len(inputs) != len(names):
             raise InputError(
                 f"{len(inputs)} tensors for a step of {plan.model}, which takes {len(names)} (the target is the last)"
             )
         if batch_of(inputs) != plan.batch:
             raise InputError(f"a batch of {batch_of(inputs)} samples; the plan is for {plan.batch}")
-        there = [value.to(self.module.device, non_blocking=True) for value in inputs]
-        return [
+        there = [value.to(self._place, non_blocking=True) for value in inputs]
+        found = [
             dict(zip(names, micro_batch(there, plan.batch, plan.micro_batches, number)))
             for number in range(plan.micro_batches)
         ]
+        for name, value in found[0].items():
+            planned = plan.program.inputs[name]
+            if (tuple(value.shape), value.dtype) != (planned.shape, planned.dtype):
+                raise InputError(
+                    f"'{name}' has micro-batches of {value.dtype} {tuple(value.shape)}; the plan is for "
+                    f"{planned.dtype} {planned.shape}"
+                )
+        return found
 
-    def _run(self, run: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-        self.module.begin(self._inputs(inputs))
-        losses: list[torch.Tensor] = []
-        if self.stage.is_last:
-            # The loss is what the stage gives; its target is among the inputs.
-            run(target=torch.empty(self.plan.micro_batches), losses=losses, return_outputs=False)
-        else:
-            run(return_outputs=False)
-        return losses
-
-    def _mean(self, losses: list[torch.Tensor]) -> torch.Tensor:
-        """Of the micro-batches, on all ranks."""
+    def _run(self, given: tuple[torch.Tensor, ...], named: Mapping[str, torch.Tensor], training: bool) -> torch.Tensor:
+        """The mean loss of the micro-batches, on all ranks."""
+        batches = self._inputs(given, named)
+        for module in self.stages.values():
+            module.begin(batches)
+        losses = self._executor.run(training)
         if losses:
             found = torch.stack([loss.detach() for loss in losses]).mean()
         else:
-            found = torch.empty((), dtype=self.plan.program.operators[-1].dtype, device=self.module.device)
+            found = torch.empty((), dtype=self.plan.program.operators[-1].dtype, device=self._place)
         dist.broadcast(found, src=self.plan.stages[-1].ranks[0])
         return found
 
-    def step(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def step(self, *inputs: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
         """One step, forward and backward, of a whole batch, which every rank gives: the model's arguments and, if the
         plan has a loss function, the target. Gradients are added to those of the parameters, as DTensors, averaged over
         the micro-batches. Returns the loss, on all ranks. Collective."""
-        losses = self._run(self.schedule.step, inputs)
-        grads = self.module.gradients(1.0 / self.plan.micro_batches)
+        if not torch.is_grad_enabled():
+            raise InputError("step() under torch.no_grad() would find no gradients: evaluate() gives the loss alone")
+        loss = self._run(inputs, named, True)
+        grads: dict[str, Any] = {}
+        for module in self.stages.values():
+            for name, grad in module.gradients(1.0 / self.plan.micro_batches).items():
+                grads[name] = grad if name not in grads else grads[name] + grad
         self._shared.settle(grads)
-        self.module.add_gradients(grads)
-        return self._mean(losses)
+        for name, grad in grads.items():
+            parameter = self._parameters[name]
+            parameter.grad = grad if parameter.grad is None else parameter.grad + grad
+        return loss
 
-    def evaluate(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def evaluate(self, *inputs: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
         """The loss of a batch without gradients, by the operators that were planned. Collective."""
         with torch.no_grad():
-            return self._mean(self._run(self.schedule.eval, inputs))
+            return self._run(inputs, named, False)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> torch.Tensor:
+        """As torch.nn.utils.clip_grad_norm_, over the whole model: the parameters of all stages, each once, on however many
+        ranks its parts or copies are. Returns the norm before. Collective."""
+        total = grad_norm(self._own_grads(), norm_type, self._place)
+        if error_if_nonfinite and not torch.isfinite(total):
+            raise InputError(f"the gradients of {self.plan.model} have the norm {total.item()}")
+        scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                parameter.grad.to_local().mul_(scale)
+        return total
+
+    def _own_grads(self) -> Iterator[torch.Tensor]:
+        """The parts of gradients that this rank counts: of copies the first."""
+        for name, parameter in self._parameters.items():
+            first = min(device for device, homes in enumerate(self._shared.homes_of(name)) if homes)
+            if parameter.grad is not None and first == self._device and is_first_copy(parameter.grad):
+                yield parameter.grad.to_local()
 
     def close(self) -> None:
         """Frees what the stages exchange their tensors by. Collective."""
-        self._shared.close()
-        self.stage.close()
-
-
-def _result(output: torch.Tensor, _: Any) -> torch.Tensor:
-    return output
+        if not self._closed:
+            self._closed = True
+            self._shared.close()
+            self._executor.close()
 
 
 def apply(
@@ -177,42 +233,40 @@ def apply(
 ) -> Applied:
     """Lays a model out as planned. All ranks of the job call it, with equal plans; each keeps the parameters of its stage.
 
-    The parameters have the values of the model on the first rank of a stage. `device`: where the stage runs (None: where
-    the model's parameters are). `job`, `timeout` and `profile` are those of crossmesh.torch.pipeline.Stage, which moves
-    activations and gradients between stages. `seed`: of dropout.
+    The parameters have the values of the model on the first rank of the stages that have them. `device`: where the stages
+    run (None: where the model's parameters are). `job`, `timeout` and `profile` are those of crossmesh's reshards, which
+    move activations and gradients between stages; a transfer may take `timeout` seconds for each micro-batch in flight.
+    `seed`: of dropout.
     """
-    from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
-
-    from . import pipeline
-
     _agree(plan)
+    values = _planned(model, plan)
     place = _device(model, device)
-    meshes = [
-        DeviceMesh(place.type, torch.tensor(stage.ranks).reshape(stage.mesh), mesh_dim_names=("x", "y"))
+    by_ranks = {
+        stage.ranks: DeviceMesh(place.type, torch.tensor(stage.ranks).reshape(stage.mesh), mesh_dim_names=("x", "y"))
         for stage in plan.stages
-    ]
-    number = next(n for n, stage in enumerate(plan.stages) if dist.get_rank() in stage.ranks)
-    mine, mesh = plan.stages[number], meshes[number]
-    before = plan.boundaries[number - 1] if number > 0 else None
-    after = plan.boundaries[number] if number + 1 < len(plan.stages) else None
-    parameters = {
-        name: _distributed(_parameter(model, plan, name), mesh, placements, place)
-        for name, placements in mine.parameters.items()
     }
-    module = StageModule(
-        mine, mesh, parameters,
-        arrives=None if before is None else (before.tensor, before.dst),
-        leaves=(plan.program.loss, (Replicate(),) * mesh.ndim) if after is None else (after.tensor, after.src),
-        device=place, seed=seed,
-    )  # fmt: skip
-    boundaries = [
-        pipeline.Boundary(
-            entry.shape, entry.dtype, (meshes[n], entry.src), (meshes[n + 1], entry.dst), entry.strategy, entry.scheduler
-        )
-        for n, entry in enumerate(plan.boundaries)
-    ]
-    stage = pipeline.Stage(module, number, boundaries, place, job=job, timeout=timeout, profile=profile)
-    schedules: dict[str, Any] = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
-    schedule = schedules[plan.schedule](stage, plan.micro_batches, loss_fn=_result, scale_grads=False)
-    shared = SharedParameters(plan, number, parameters, job, profile)
-    return Applied(plan, module, stage, schedule, number, shared)
+    meshes = [by_ranks[stage.ranks] for stage in plan.stages]
+    mine = next(d for d, numbers in enumerate(plan.devices) if dist.get_rank() in plan.stages[numbers[0]].ranks)
+    # A parameter that several stages of a device use is there once, as the first of them wants it.
+    placements: dict[str, tuple[Placement, ...]] = {}
+    for number in plan.devices[mine]:
+        for name, places in plan.stages[number].parameters.items():
+            placements.setdefault(name, places)
+    mesh = meshes[plan.devices[mine][0]]
+    parameters = {name: _distributed(values[name], mesh, p, place) for name, p in placements.items()}
+    stages = {}
+    for number in plan.devices[mine]:
+        leaves = {entry.tensor: entry.src for entry in plan.boundaries if entry.source == number}
+        stages[number] = StageModule(
+            plan.stages[number], mesh, {name: parameters[name] for name in plan.stages[number].parameters},
+            arrives={entry.tensor: entry.dst for entry in plan.boundaries if entry.target == number},
+            leaves=leaves or {plan.program.loss: (Replicate(),) * mesh.ndim},
+            device=place, seed=seed,
+        )  # fmt: skip
+    job = job or default_job(progress_thread=True)
+    device_of = devices_of(plan.order)
+    executor = Executor(
+        plan.order, device_of, mine, stages, plan.boundaries, meshes, plan.micro_batches, job, place, timeout, profile
+    )
+    shared = SharedParameters(plan, mine, parameters, job, profile)
+    return Applied(plan, mine, stages, parameters, executor, shared)

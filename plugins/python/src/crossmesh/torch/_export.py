@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch.export
 import torch.utils.checkpoint
 
 from ..errors import InputError
-from . import _movement  # noqa: F401  (its operators are in HANDLERS)
+from . import _along, _movement  # noqa: F401  (their operators are in HANDLERS)
 from ._lowering import HANDLERS, is_pointwise, lower_pointwise
 from ._operators import Program, Recorder, Value
 
@@ -29,15 +29,19 @@ _SILENT = {"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_co
 class _WithLoss(torch.nn.Module):  # type: ignore[misc]
     """What a training step runs forward. Plain attributes that torch.export takes as the module's own."""
 
-    def __init__(self, model: torch.nn.Module, loss: Loss | None) -> None:
+    def __init__(self, model: torch.nn.Module, loss: Loss | None, keywords: Sequence[str]) -> None:
         super().__init__()
         self.model = model
         self.loss = loss
+        self.keywords = list(keywords)
 
     def forward(self, *inputs: Any) -> Any:
-        if self.loss is None:
-            return self.model(*inputs)
-        return self.loss(self.model(*inputs[:-1]), inputs[-1])
+        given = inputs if self.loss is None else inputs[:-1]
+        place = len(given) - len(self.keywords)
+        output = self.model(*given[:place], **dict(zip(self.keywords, given[place:])))
+        if self.loss is not None:
+            return self.loss(output, inputs[-1])
+        return output["loss"] if isinstance(output, Mapping) and "loss" in output else output
 
 
 def batch_of(inputs: Sequence[torch.Tensor]) -> int:
@@ -77,8 +81,8 @@ def _checkpoints() -> Iterator[list[str]]:
         yield calls
 
 
-def _exported(model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss | None) -> Any:
-    whole = _WithLoss(model, loss)
+def _exported(model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss | None, keywords: Sequence[str]) -> Any:
+    whole = _WithLoss(model, loss, keywords)
     whole.train(model.training)
     try:
         program = torch.export.export(whole, tuple(inputs), strict=False)
@@ -181,7 +185,8 @@ class _Reader:
             return self.constant(target, args, kwargs)
         result = node.meta.get("val")
         dtype = result.dtype if isinstance(result, torch.Tensor) else tensors[0].dtype
-        self.recorder.base = node.name
+        self.recorder.base, self.recorder.target = node.name, target
+        self.recorder.shape = tuple(result.shape) if isinstance(result, torch.Tensor) else ()
         handler = HANDLERS.get(target._opname)
         if handler is None and is_pointwise(target):
             return lower_pointwise(self.recorder, target, args, kwargs, dtype)
@@ -193,17 +198,32 @@ class _Reader:
             bound[argument.name] = args[place] if place < len(args) else kwargs.get(argument.name, default)
         return handler(self.recorder, SimpleNamespace(**bound), dtype)
 
-    def read(self) -> None:
-        for node in self.exported.graph.nodes:
+    def autocast(self, node: torch.fx.Node) -> tuple[Any, ...]:
+        """What torch.export has put into a graph of its own: what ran under torch.autocast."""
+        device, dtype, enabled, _, inner, *operands = self.of(list(node.args))
+        outside, self.recorder.autocast = self.recorder.autocast, (device, dtype, enabled)
+        made = self.read(inner, iter(operands))
+        self.recorder.autocast = outside
+        return tuple(made)
+
+    def read(self, graph: torch.fx.GraphModule, given: Iterator[Any] | None = None) -> list[Any]:
+        """The values that the graph gives, of values that it is given: those of the model, where it is the whole."""
+        made: list[Any] = []
+        for node in graph.graph.nodes:
             self.recorder.module = _module_of(node)
             if node.op == "placeholder":
-                self.values[node] = self.placeholder(node)
+                self.values[node] = self.placeholder(node) if given is None else next(given)
+            elif node.op == "call_function" and node.target is torch.ops.higher_order.wrap_with_autocast:
+                self.values[node] = self.autocast(node)
             elif node.op == "call_function":
                 self.values[node] = self.call(node)
             elif node.op == "output":
-                self.end(self.of(node.args[0]))
+                made = self.of(list(node.args[0]))
+            elif node.op == "get_attr" and isinstance(getattr(graph, node.target, None), torch.fx.GraphModule):
+                self.values[node] = getattr(graph, node.target)
             else:
                 raise self.recorder.refuse(f"torch.export left '{node.op}' of {node.target}, which has no sharding rule")
+        return made
 
     def end(self, outputs: Sequence[Any]) -> None:
         values = [value for value in outputs if isinstance(value, Value)]
@@ -215,17 +235,20 @@ class _Reader:
         self.program.loss = values[0].name
 
 
-def export_program(model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss | None) -> Program:
-    """The forward pass and loss of one micro-batch. `inputs` are the model's arguments and, with a loss, the target."""
+def export_program(
+    model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss | None, keywords: Sequence[str] = ()
+) -> Program:
+    """The forward pass and loss of one micro-batch. `inputs` are the model's arguments, the last of them by these keywords,
+    and, with a loss, the target."""
     for value in inputs:
         if not isinstance(value, torch.Tensor):
             raise InputError(f"an argument of the model is {type(value).__name__}, not a tensor: bind it before planning")
     program = Program(type(model).__name__)
     with _checkpoints() as calls:
-        exported = _exported(model, inputs, loss)
+        exported = _exported(model, inputs, loss, keywords)
     program.checkpoints = len(calls)
     reader = _Reader(model, program, exported)
-    reader.read()
+    reader.end(reader.read(exported.graph_module))
     program.arguments = list(program.inputs)
     program.prune()
     if not program.parameters:

@@ -180,12 +180,25 @@ class Program:
         }  # fmt: skip
 
 
+def _casting(run: Run, how: tuple[str, torch.dtype, bool], made: torch.dtype) -> Run:
+    """Under torch.autocast as the model has it; what is one operator there may be several here."""
+
+    def cast(parts: list[torch.Tensor], local: Local) -> torch.Tensor:
+        with torch.autocast(how[0], how[1], how[2]):
+            return run(parts, local).to(made)
+
+    return cast
+
+
 class Recorder:
     """Collects a program's operators; what reads the model's operators one by one calls emit()."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.module, self.base = "", ""  # of the operator that is read
+        self.target: Any = None
+        self.shape: tuple[int, ...] = ()  # of its result, where that is one tensor
+        self.autocast: tuple[str, torch.dtype, bool] | None = None  # device, element type, whether it is on
         self._taken: set[str] = set()
 
     def reserve(self, name: str) -> str:
@@ -219,6 +232,8 @@ class Recorder:
     ) -> Value:
         """One more operator. What depends on constants only is computed at once."""
         known = dict(sizes or {})
+        if self.autocast is not None:
+            run = _casting(run, self.autocast, dtype)
         for value, term in uses:
             for extent, letters in zip(value.shape, term):
                 if len(letters) == 1:

@@ -9,7 +9,7 @@ with moves between them that autograd knows; the parameters are DTensors.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from ._operators import Local, Operand, Run, Term
 from ._plan import Cut, Placed, Stage, axes_of_term, placements_of
 from ._sums import Steps, add_up, axes_of
 
-__all__ = ["StageModule", "cut_out"]
+__all__ = ["StageModule", "cut_out", "redistributed", "register"]
 
 Placements = tuple[Placement, ...]
 
@@ -37,7 +37,7 @@ def cut_out(whole: torch.Tensor, mesh: DeviceMesh, placements: Sequence[Placemen
     return whole
 
 
-def _redistributed(
+def redistributed(
     local: torch.Tensor, mesh: DeviceMesh, src: Placements, dst: Placements, steps: Steps = ()
 ) -> torch.Tensor:
     """`steps` add up what is partial over their axes and not scattered on the way."""
@@ -45,7 +45,7 @@ def _redistributed(
     if axes and all(isinstance(src[axis], Partial) and not isinstance(dst[axis], Partial) for axis in axes):
         # What is scattered is so first, so that fewer bytes are summed.
         between = tuple(place if axis in axes else dst[axis] for axis, place in enumerate(src))
-        local = add_up(_redistributed(local, mesh, src, between), mesh, steps)
+        local = add_up(redistributed(local, mesh, src, between), mesh, steps)
         src = _summed(between)
     if src == dst:
         return local
@@ -59,13 +59,13 @@ class _Move(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, local: torch.Tensor, way: _Way) -> torch.Tensor:
         ctx.way = way
-        moved = _redistributed(local, way.mesh, *way.there, way.steps)
+        moved = redistributed(local, way.mesh, *way.there, way.steps)
         return moved.view_as(moved) if moved is local else moved
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         src, dst = ctx.way.back
-        return _redistributed(grads[0], ctx.way.mesh, src, dst, ctx.way.back_steps), None
+        return redistributed(grads[0], ctx.way.mesh, src, dst, ctx.way.back_steps), None
 
 
 @dataclass(frozen=True)
@@ -132,21 +132,42 @@ class _Parameter:
 
     def __init__(self, whole: torch.nn.Parameter, placements: Placements, grad: Placements, steps: Steps) -> None:
         self.dtensor, self.placements, self.grad, self.steps = whole, placements, grad, steps
-        self.leaf: torch.Tensor | None = None
+        self.found: torch.Tensor | None = None
 
     def lend(self) -> torch.Tensor:
-        if self.leaf is None:
-            data: Any = self.dtensor.data
-            self.leaf = data.to_local().detach().requires_grad_(self.dtensor.requires_grad)
-        return self.leaf
+        """For one use: a leaf of its own, so that a use's gradient can be asked for apart from all others."""
+        data: Any = self.dtensor.data
+        leaf: torch.Tensor = data.to_local().detach().requires_grad_(self.dtensor.requires_grad)
+        return leaf
+
+    def add(self, grad: torch.Tensor) -> None:
+        self.found = grad.clone() if self.found is None else self.found.add_(grad)
 
     def gradient(self, mesh: DeviceMesh, scale: float) -> Any:
         """That of the step, added up over the ranks once, as a DTensor."""
-        leaf, self.leaf = self.leaf, None
-        if leaf is None or leaf.grad is None:
+        found, self.found = self.found, None
+        if found is None:
             return None
-        local = _redistributed(leaf.grad.mul_(scale), mesh, self.grad, self.placements, self.steps)
+        local = redistributed(found.mul_(scale), mesh, self.grad, self.placements, self.steps)
         return DTensor.from_local(local, mesh, self.placements, run_check=False)
+
+
+@dataclass
+class _Operation:
+    """An operator that has read parameters in a pass: what it made, and the leaves it read."""
+
+    made: torch.Tensor
+    uses: list[tuple[_Parameter, torch.Tensor]]
+    grad: torch.Tensor | None = None
+
+
+@dataclass
+class _Held:
+    """What the forward pass of a micro-batch leaves for its backward pass."""
+
+    arrived: dict[str, torch.Tensor]
+    ends: dict[str, torch.Tensor]
+    operations: list[_Operation]
 
 
 class _Draws:
@@ -164,7 +185,18 @@ class _Draws:
         return generator
 
 
-class StageModule(torch.nn.Module):  # type: ignore[misc]
+def register(root: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -> None:
+    """Under the model's name: modules in between are made."""
+    *path, last = name.split(".")
+    home = root
+    for part in path:
+        if part not in home._modules:
+            home.add_module(part, torch.nn.Module())
+        home = home.get_submodule(part)
+    home.register_parameter(last, parameter)
+
+
+class StageModule:
     """The part of a model that a stage runs; its parameters have the model's names and are DTensors on its mesh."""
 
     def __init__(
@@ -173,30 +205,18 @@ class StageModule(torch.nn.Module):  # type: ignore[misc]
         mesh: DeviceMesh,
         parameters: dict[str, torch.nn.Parameter],
         *,
-        arrives: tuple[str, Placements] | None,  # what comes from the stage before
-        leaves: tuple[str, Placements],  # what goes to the next, or the loss
+        arrives: dict[str, Placements],  # what comes from stages before
+        leaves: dict[str, Placements],  # what goes to others, or the loss
         device: torch.device,
         seed: int,
     ) -> None:
-        super().__init__()
         self.mesh, self.device = mesh, device
         self.micro_batches: list[dict[str, torch.Tensor]] = []
         self.draws = _Draws(seed)
         self._own: dict[str, _Parameter] = {}
-        for name, parameter in parameters.items():
-            self._register(name, parameter)
-        self._arrives, self._leaves = arrives, leaves
+        self._arrives, self._leaves, self._recompute = arrives, leaves, stage.recompute
+        self._held: dict[int, _Held] = {}
         self._steps = self._compile(stage, parameters)
-
-    def _register(self, name: str, parameter: torch.nn.Parameter) -> None:
-        """Under the model's name: modules in between are made."""
-        *path, last = name.split(".")
-        home: torch.nn.Module = self
-        for part in path:
-            if part not in home._modules:
-                home.add_module(part, torch.nn.Module())
-            home = home.get_submodule(part)
-        home.register_parameter(last, parameter)
 
     def _uses(self, stage: Stage) -> dict[str, list[tuple[Placements, Placements, Steps]]]:
         """Per parameter, the layout of each use and that of its gradient there, and how that is summed."""
@@ -210,23 +230,23 @@ class StageModule(torch.nn.Module):  # type: ignore[misc]
         return uses
 
     def _compile(self, stage: Stage, parameters: dict[str, torch.nn.Parameter]) -> list[_Step]:
-        kept: dict[str, Placements] = {}
-        if self._arrives is not None:
-            kept[self._arrives[0]] = self._arrives[1]
+        kept: dict[str, Placements] = dict(self._arrives)
         for name, uses in self._uses(stage).items():
             # One sum at the end of the step is enough where all uses see the parameter alike.
-            places = stage.parameters[name]
+            places = tuple(getattr(parameters[name], "placements"))
             alike = all(use[:2] == (places, uses[0][1]) for use in uses)
             self._own[name] = _Parameter(parameters[name], places, uses[0][1] if alike else places, uses[0][2])
         steps = []
         for placed in stage.operators:
             steps.append(self._step(placed, kept))
             kept[placed.name] = placed.result
-        if self._leaves[0] not in kept:
-            raise InputError(f"stage of ranks {stage.ranks}: '{self._leaves[0]}' is not computed in it")
-        given = kept[self._leaves[0]]
-        self._end = _way(self.mesh, given, self._leaves[1], self._leaves[1], given)
-        seen = {self._leaves[0]}
+        for name in self._leaves:
+            if name not in kept:
+                raise InputError(f"stage of ranks {stage.ranks}: '{name}' is not computed in it")
+        self._ends = {
+            name: _way(self.mesh, kept[name], places, places, kept[name]) for name, places in self._leaves.items()
+        }
+        seen = set(self._leaves)
         for step in reversed(steps):
             names = {read.key for read in step.reads if read.kind == "result"}
             step.last = sorted(names - seen)
@@ -275,12 +295,20 @@ class StageModule(torch.nn.Module):  # type: ignore[misc]
         way = _way(self.mesh, computed, placed.result, placed.result, _summed(computed), steps)
         return _Step(placed.name, operator.run, reads, local, way, [])
 
-    def _get(self, read: _Read, results: dict[str, torch.Tensor], inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    def _get(
+        self, read: _Read, results: dict[str, torch.Tensor], inputs: dict[str, torch.Tensor],
+        uses: list[tuple[_Parameter, torch.Tensor]],
+    ) -> torch.Tensor:  # fmt: skip
         if read.part is not None:
             return read.part
         if read.kind == "input":
             return cut_out(inputs[read.key], self.mesh, read.places)
-        value = self._own[read.key].lend() if read.kind == "parameter" else results[read.key]
+        if read.kind == "parameter":
+            value = self._own[read.key].lend()
+            if value.requires_grad:
+                uses.append((self._own[read.key], value))
+        else:
+            value = results[read.key]
         if read.way is not None:
             value = read.way(value)
         if read.operand.cast is not None:
@@ -288,33 +316,82 @@ class StageModule(torch.nn.Module):  # type: ignore[misc]
         return value if read.operand.order is None else value.permute(read.operand.order)
 
     def begin(self, micro_batches: list[dict[str, torch.Tensor]]) -> None:
-        """The inputs of a step, whole on every rank; forward() takes one micro-batch after the other."""
+        """The inputs of a step, whole on every rank."""
         self.micro_batches = micro_batches
+        self._held.clear()
         for parameter in self._own.values():
-            parameter.leaf = None  # the DTensor may have another part by now
+            parameter.found = None
         self.draws.step += 1
-        self.draws.micro_batch = 0
 
-    def forward(self, *arrived: torch.Tensor) -> torch.Tensor:
-        inputs = self.micro_batches[self.draws.micro_batch]
-        results: dict[str, torch.Tensor] = {}
-        if self._arrives is not None:
-            (results[self._arrives[0]],) = arrived
+    def _run(self, k: int, arrived: dict[str, torch.Tensor]) -> _Held:
+        results, operations = dict(arrived), []
+        self.draws.micro_batch = k
         for step in self._steps:
-            made = step.run([self._get(read, results, inputs) for read in step.reads], step.local)
+            uses: list[tuple[_Parameter, torch.Tensor]] = []
+            made = step.run([self._get(read, results, self.micro_batches[k], uses) for read in step.reads], step.local)
+            if uses and made.requires_grad:
+                operations.append(_Operation(made, uses))
             results[step.key] = made if step.way is None else step.way(made)
             for name in step.last:
                 results.pop(name, None)
-        self.draws.micro_batch += 1
-        end = results[self._leaves[0]]
-        return end if self._end is None else self._end(end)
+        ends = {name: results[name] if way is None else way(results[name]) for name, way in self._ends.items()}
+        return _Held(arrived, ends, operations)
+
+    def forward_pass(self, k: int, arrived: dict[str, torch.Tensor], training: bool) -> dict[str, torch.Tensor]:
+        """What leaves, of micro-batch k. A stage that recomputes keeps what arrived, and nothing else."""
+        if not training or self._recompute:
+            with torch.no_grad():
+                held = self._run(k, arrived)
+            if training:
+                self._held[k] = _Held(arrived, {}, [])
+            return held.ends
+        leaves = {name: value.detach().requires_grad_(value.is_floating_point()) for name, value in arrived.items()}
+        self._held[k] = held = self._run(k, leaves)
+        return {name: value.detach() for name, value in held.ends.items()}
+
+    def backward_pass(self, k: int, grads: dict[str, list[torch.Tensor]], split: bool) -> dict[str, torch.Tensor]:
+        """Gradients of what arrived. `grads` are those of what has left, one from each place; the loss has none. Split,
+        those of parameters are left to weight_pass(): what they need is kept."""
+        held = self._held[k]
+        if not held.ends:
+            leaves = {name: value.detach().requires_grad_(value.is_floating_point()) for name, value in held.arrived.items()}
+            self._held[k] = held = self._run(k, leaves)
+        ends, given = [], []
+        for name, end in held.ends.items():
+            if end.requires_grad:
+                came = grads.get(name)
+                ends.append(end)
+                given.append(torch.ones_like(end) if came is None else came[0] if len(came) == 1 else sum(came[1:], came[0]))
+        names = [name for name, value in held.arrived.items() if value.requires_grad]
+        uses = [use for operation in held.operations for use in operation.uses]
+        wanted = [held.arrived[name] for name in names]
+        wanted += [operation.made for operation in held.operations] if split else [leaf for _, leaf in uses]
+        found: Sequence[torch.Tensor | None] = [None] * len(wanted)
+        if ends and wanted:
+            found = torch.autograd.grad(ends, wanted, given, retain_graph=split, allow_unused=True)
+        rest = found[len(names) :]
+        if split:
+            for operation, grad in zip(held.operations, rest):
+                operation.grad = grad
+        else:
+            for (parameter, _), grad in zip(uses, rest):
+                if grad is not None:
+                    parameter.add(grad)
+            del self._held[k]
+        return {name: grad for name, grad in zip(names, found) if grad is not None}
+
+    def weight_pass(self, k: int) -> None:
+        """The other half: each operator's parameters from the gradient of what it made, and no further back."""
+        for operation in self._held.pop(k).operations:
+            if operation.grad is not None:
+                leaves = [leaf for _, leaf in operation.uses]
+                found = torch.autograd.grad(operation.made, leaves, operation.grad, allow_unused=True)
+                for (parameter, _), grad in zip(operation.uses, found):
+                    if grad is not None:
+                        parameter.add(grad)
 
     def gradients(self, scale: float) -> dict[str, Any]:
         """Those of the micro-batches of a step together, added up over the ranks."""
         found = {name: parameter.gradient(self.mesh, scale) for name, parameter in self._own.items()}
         return {name: grad for name, grad in found.items() if grad is not None}
 
-    def add_gradients(self, grads: Mapping[str, Any]) -> None:
-        for name, grad in grads.items():
-            parameter = self._own[name].dtensor
-            parameter.grad = grad if parameter.grad is None else parameter.grad + grad

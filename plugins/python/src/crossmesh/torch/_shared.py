@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters that several stages use, as a table of tokens that is also the last layer's: each stage has one of its
-own, with placements of its own, and they stay equal because each adds the gradients of all."""
+"""Parameters that stages of several devices use, as a table of tokens that is also the last layer's: each device has one
+of its own, with placements of its own, and they stay equal because each adds the gradients of all."""
 
 from __future__ import annotations
 
@@ -24,23 +24,28 @@ def _local(tensor: Any) -> torch.Tensor:
 
 
 class SharedParameters:
-    """Made by all ranks together. `own` are the parameters of this rank's stage, stage `mine`."""
+    """Made by all ranks together. `own` are the parameters of this rank's device, number `mine`."""
 
     def __init__(
         self, plan: Plan, mine: int, own: Mapping[str, torch.nn.Parameter], job: Job | None, profile: str | None
     ) -> None:
-        self._mine, self._own = mine, own
-        self._homes = {name: homes for name, homes in plan.homes.items() if len(homes) > 1}
+        self._mine, self._own, self._plan = mine, own, plan
+        everywhere = {name: [d for d, there in enumerate(self.homes_of(name)) if there] for name in plan.homes}
+        self._homes = {name: homes for name, homes in everywhere.items() if len(homes) > 1}
         self._sent = {name: self._like(own[name]) for name, homes in self._homes.items() if mine in homes}
         self._received: dict[tuple[str, int], Any] = {}
         self._transfers: list[StateDictTransfer] = []
-        stages = range(len(plan.stages))
-        for source in stages:
-            for destination in stages:
+        devices = range(len(plan.devices))
+        for source in devices:
+            for destination in devices:
                 names = [n for n, homes in self._homes.items() if {source, destination} <= set(homes)]
                 if source != destination and names:
                     self._transfers.append(self._transfer(source, destination, names, job, profile))
         self._begin()
+
+    def homes_of(self, name: str) -> list[bool]:
+        """By device, whether it has the parameter."""
+        return [any(name in self._plan.stages[number].parameters for number in numbers) for numbers in self._plan.devices]
 
     @staticmethod
     def _like(parameter: Any) -> Any:
@@ -65,7 +70,7 @@ class SharedParameters:
             transfer.run()
 
     def _begin(self) -> None:
-        """All take the values of the first stage that has them."""
+        """All take the values of the first device that has them."""
         self._exchange(self._own)
         for name in self._sent:
             first = self._homes[name][0]

@@ -13,7 +13,7 @@ persistent plans of all ranks of both, while schedules stay torch's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ from ._describe import Described, describe_place, dtype_name
 from ._job import default_job
 from ._transfer import _stream
 
-__all__ = ["Boundary", "Stage"]
+__all__ = ["Boundary", "Stage", "Way"]
 
 Place = tuple[DeviceMesh, Sequence[Placement]]
 
@@ -59,12 +59,17 @@ class Boundary:
         return made[0], made[1]
 
 
-class _Way:
-    """One direction of a boundary for one micro-batch: a persistent reshard and this rank's buffer."""
+class Way:
+    """One direction of a boundary for one micro-batch: a persistent reshard and this rank's buffers, by tensor; None of
+    those that it does not have."""
 
-    def __init__(self, job: Job, plan: Plan, send: torch.Tensor | None, receive: torch.Tensor | None, **how: Any) -> None:
-        self._buffer = send if receive is None else receive
-        self._reshard = Reshard(job, plan, self._lend(send), self._lend(receive), **how)
+    def __init__(
+        self, job: Job, plan: Plan, send: Mapping[str, torch.Tensor | None], receive: Mapping[str, torch.Tensor | None],
+        **how: Any,
+    ) -> None:  # fmt: skip
+        self._send, self._receive = dict(send), dict(receive)
+        lent = ([self._lend(tensor) for tensor in side.values()] for side in (send, receive))
+        self._reshard = Reshard(job, plan, *lent, **how)
         self._request: Request | None = None
 
     @staticmethod
@@ -75,20 +80,26 @@ class _Way:
         return Buffer(tensor.data_ptr(), size, owner=tensor, device=tensor.device.type)
 
     def post(self, timeout: float | None) -> None:
-        assert self._buffer is not None
         self.wait()
-        self._request = self._reshard.post(timeout=timeout, stream=_stream([self._buffer]))
+        buffers = [tensor for side in (self._send, self._receive) for tensor in side.values() if tensor is not None]
+        self._request = self._reshard.post(timeout=timeout, stream=_stream(buffers))
 
-    def send(self, tensor: torch.Tensor | None, timeout: float | None) -> None:
-        """The buffer may be in use until the last send of it has ended."""
-        assert self._buffer is not None
+    def send(self, tensors: Mapping[str, torch.Tensor | None], timeout: float | None) -> None:
+        """The buffers may be in use until the last send of them has ended. What has no value is sent as zeros."""
         self.wait()
         with torch.no_grad():
-            if tensor is None:
-                self._buffer.zero_()
-            else:
-                self._buffer.copy_(tensor)
+            for name, buffer in self._send.items():
+                assert buffer is not None
+                value = tensors.get(name)
+                if value is None:
+                    buffer.zero_()
+                else:
+                    buffer.copy_(value)
         self.post(timeout)
+
+    def received(self) -> dict[str, torch.Tensor]:
+        self.wait()
+        return {name: tensor for name, tensor in self._receive.items() if tensor is not None}
 
     def wait(self) -> None:
         request, self._request = self._request, None
@@ -145,11 +156,11 @@ class Stage(PipelineStage):  # type: ignore[misc]
                 Plan([TensorSpec(src, dst, bits, f"activation {number}")], network, **how),
                 Plan([TensorSpec(dst, src, bits, f"gradient {number}")], network, **how),
             ))  # fmt: skip
-        self._inputs: list[_Way] = []
-        self._outputs: list[_Way] = []
-        self._output_grads: list[_Way] = []
-        self._input_grads: list[_Way] = []
-        self._others: list[_Way] = []
+        self._inputs: list[Way] = []
+        self._outputs: list[Way] = []
+        self._output_grads: list[Way] = []
+        self._input_grads: list[Way] = []
+        self._others: list[Way] = []
         if not 0 <= stage_index <= len(boundaries):
             raise InputError(f"stage {stage_index} of a pipeline with {len(boundaries)} boundaries")
         device = torch.device(device)
@@ -189,11 +200,11 @@ class Stage(PipelineStage):  # type: ignore[misc]
     def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
         return []
 
-    def _ways(self, backward: bool, receive: Sequence[torch.Tensor], count: int) -> tuple[list[_Way], list[_Way]]:
+    def _ways(self, backward: bool, receive: Sequence[torch.Tensor], count: int) -> tuple[list[Way], list[Way]]:
         """Reshards of all boundaries in one direction, for every micro-batch: those that this rank receives by, and
         those that it sends by."""
-        receiving: list[_Way] = []
-        sending: list[_Way] = []
+        receiving: list[Way] = []
+        sending: list[Way] = []
         for number, plans in enumerate(self._plans):
             receives = number == (self.stage_index if backward else self.stage_index - 1)
             sends = number == (self.stage_index - 1 if backward else self.stage_index)
@@ -201,7 +212,7 @@ class Stage(PipelineStage):  # type: ignore[misc]
                 send = self._example(number, "dst" if backward else "src", self.device).detach() if sends else None
                 into = receive[chunk] if receives else None
                 verify = self._ends[number].verify
-                way = _Way(self._job, plans[backward], send, into, dtype=self._names[number], verify=verify)
+                way = Way(self._job, plans[backward], {"": send}, {"": into}, dtype=self._names[number], verify=verify)
                 (receiving if receives else sending if sends else self._others).append(way)
         return receiving, sending
 
@@ -228,7 +239,7 @@ class Stage(PipelineStage):  # type: ignore[misc]
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         if not self.is_last:
             outputs = self.fwd_cache[fwd_chunk_id][0]
-            self._outputs[fwd_chunk_id].send(_only(outputs, "outputs", self.stage_index), self._timeout)
+            self._outputs[fwd_chunk_id].send({"": _only(outputs, "outputs", self.stage_index)}, self._timeout)
         return []
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
@@ -239,7 +250,7 @@ class Stage(PipelineStage):  # type: ignore[misc]
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
         if self.has_backward and not self.is_first:
             grads = self.bwd_cache.pop(bwd_chunk_id)
-            self._input_grads[bwd_chunk_id].send(_only(grads, "inputs", self.stage_index), self._timeout)
+            self._input_grads[bwd_chunk_id].send({"": _only(grads, "inputs", self.stage_index)}, self._timeout)
         return []
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
