@@ -252,7 +252,8 @@ struct xm_executor {
     share_t *shares;    /* of lanes whose hops may go by device IPC */
     int share_count;
     copies_t *local;           /* of the copies inside this rank */
-    struct changing *changing; /* NULL: everything is moved, changed or not */
+    const xm_executor_changes_t *changes; /* NULL: everything is moved, changed or not */
+    struct changing *changing;
     signal_t *signals;         /* list: in flight */
     lane_t *revisits;          /* list */
     int crossing;              /* chunks of ours on the NIC */
