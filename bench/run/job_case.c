@@ -243,19 +243,21 @@ static xm_status_t time_update(slot_t *slot, variant_t *variant, bool everything
 }
 
 /* The same of an update. Elements change before the clock runs, and everything is moved behind it,
- * for comparison. All variants' data go on from the first one's. */
-static xm_status_t run_update(slot_t *slot, int index, int number, uint64_t salt, run_t *run)
+ * for comparison. All variants bring the same changes; what those before have brought is spoiled.
+ */
+static xm_status_t run_update(slot_t *slot, int index, int number, run_t *run)
 {
+    uint64_t salt = rb_pattern_salt(slot->options->seed, slot->first, number);
     variant_t *variant = &slot->variants[index];
     int64_t own[SAMPLE_FIELDS] = {0}, cpu, waited;
     xm_status_t status = XM_OK;
 
-    if (index == 0 && number == 0) {
+    if (number == 0) {
         rb_tile_buffers_fill(&slot->buffers, salt);
-        status = rb_tile_buffers_expect(&slot->buffers, salt);
+        status = index == 0 ? rb_tile_buffers_expect(&slot->buffers, salt) : XM_OK;
     } else {
         rb_tile_buffers_change(&slot->buffers, salt, slot->options->pattern,
-                               slot->options->density / 100);
+                               slot->options->density / 100, index > 0);
     }
     waited = rb_processors_waited_ns(slot->waits);
     own[SAMPLE_RESENDS] = -count_resends(slot->worker);
@@ -287,7 +289,7 @@ static xm_status_t run_once(slot_t *slot, int index, int number, run_t *run)
     xm_status_t status = XM_OK;
 
     if (slot->options->density > 0) {
-        return run_update(slot, index, number, salt, run);
+        return run_update(slot, index, number, run);
     }
     if (slot->options->validate || number == 0) {
         rb_tile_buffers_fill(&slot->buffers, salt);
