@@ -12,7 +12,7 @@ from crossmesh.torch import StateDictTransfer  # noqa: E402
 
 
 class Peer:
-    def __init__(self, job):
+    def __init__(self, job, update=None):
         meshes = {}
         sides = {"src": {}, "dst": {}}
         for tensor in job.case.tensors:
@@ -23,7 +23,7 @@ class Peer:
                     meshes[key] = DeviceMesh("cpu", torch.tensor(side.ranks).reshape(side.sizes))
                 if tensor.name in tiles:
                     sides[name][tensor.name] = self._wrap(tensor, side, tiles[tensor.name], meshes[key])
-        self._transfer = StateDictTransfer(sides["src"] or None, sides["dst"] or None)
+        self._transfer = StateDictTransfer(sides["src"] or None, sides["dst"] or None, update=update)
 
     @staticmethod
     def _wrap(tensor, side, tile, mesh):

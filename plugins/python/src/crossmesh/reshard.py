@@ -273,6 +273,8 @@ class Reshard:
             job._destroy_orphans()
             self._handle = None
 
+    _leave = close
+
     def __enter__(self) -> Reshard:
         return self
 
