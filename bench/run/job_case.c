@@ -363,11 +363,13 @@ static xm_status_t run_all(slot_t *slot, rb_result_t *results)
         result->wrong += run.wrong;
         result->resends += run.resends;
         if (number >= options->warmup) {
+            if (result->everything != NULL) {
+                result->everything[result->runs] = run.everything_s;
+            }
             result->seconds[result->runs++] = run.seconds;
             /* The average is built up run by run, over the timed runs only. */
             result->cpu_s += run.cpu_s / options->iterations;
             result->waited_s += run.waited_s / options->iterations;
-            result->everything_s += run.everything_s / options->iterations;
             result->sent_share +=
                 run.covered > 0 ? run.sent / run.covered / options->iterations : 0;
         }
@@ -423,7 +425,11 @@ static xm_status_t open_results(const slot_t *slot, const rb_prepared_t *prepare
         results[v] = (rb_result_t){
             .prepared = &prepared[v], .validated = options->validate, .verified = options->verify};
         results[v].seconds = malloc((size_t)options->iterations * sizeof(*results[v].seconds));
-        if (results[v].seconds == NULL) {
+        if (options->density > 0) {
+            results[v].everything = calloc((size_t)options->iterations, sizeof(double));
+        }
+        if (results[v].seconds == NULL ||
+            (options->density > 0 && results[v].everything == NULL)) {
             return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d times", options->iterations);
         }
     }
@@ -457,6 +463,11 @@ xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first
     }
     for (int v = 0; status == XM_OK && options->density > 0 && v < count; ++v) {
         status = create_update(&slot, v);
+        if (status == XM_OK) {
+            status = rb_update_predict(worker, prepared[v].plan, options->pattern,
+                                       options->density / 100, slot.processors.cores,
+                                       &results[v].update);
+        }
     }
     if (status == XM_OK) {
         status = run_all(&slot, results);

@@ -32,6 +32,7 @@ enum {
     SETS = 3,     /* of bits: the current one, and two older ones */
     LASTS = 8,    /* versions that an older set is added to */
     FIND = 65536, /* elements that are compared at once: what is then encoded is in the caches */
+    TURNS_PART = 6, /* ranks keep turns where more than this part of everything was sent last */
 };
 
 /* One tensor of the batch on this rank. */
@@ -46,7 +47,8 @@ typedef struct {
 /* What ranks tell each other before and after a commit's run. */
 typedef struct {
     uint64_t lineage, version, last;
-    bool receives; /* it has a destination tile */
+    uint64_t sent, covered; /* in the last run */
+    bool receives;          /* it has a destination tile */
     int64_t status;
 } word_t;
 
@@ -66,6 +68,7 @@ struct xm_update {
     uint64_t last;                 /* that this rank has ever had */
     uint64_t since[SETS];          /* versions after which bits were set */
     uint64_t changed;              /* elements, in this commit */
+    xm_executor_moved_t moved;     /* in the last run */
     word_t *words;                 /* of all ranks, before this commit */
     bool mixed;                    /* some rank has another version than this one */
     atomic_uint_fast64_t readable; /* the version that readers see; 0: none */
@@ -123,7 +126,9 @@ static void free_sources(xm_update_t *self)
 /* How this rank's last step went, told to all; their words in the order of ranks. */
 static xm_status_t exchange(xm_update_t *self, xm_status_t status)
 {
-    const word_t own = {self->lineage, self->version, self->last, self->receives, status};
+    const word_t own = {self->lineage,       self->version,       self->last,
+                        self->moved.sent,    self->moved.covered, self->receives,
+                        status};
 
     return xm_worker_allgather(self->worker, &own, self->words, sizeof(own));
 }
@@ -434,6 +439,7 @@ static void choose_lineage(xm_update_t *self)
 static xm_status_t begin(xm_update_t *self, xm_update_info_t *info)
 {
     bool any = false, none = false, old = false;
+    uint64_t sent = 0, covered = 0;
     xm_status_t status = exchange(self, XM_OK);
 
     if (status < 0) {
@@ -448,13 +454,15 @@ static xm_status_t begin(xm_update_t *self, xm_update_info_t *info)
     for (int r = 0; r < xm_worker_size(self->worker); ++r) {
         const word_t *word = &self->words[r];
 
+        sent += word->sent;
+        covered += word->covered;
         any = any || (word->receives && word->version > 0);
         none = none || (word->receives && word->version == 0);
         old = old || (word->version > 0 && word->version < self->since[0]);
         self->mixed = self->mixed || word->version != self->since[0];
     }
     self->changes.keeps = self->version > 0;
-    self->changes.in_turns = none;
+    self->changes.in_turns = none || sent > covered / TURNS_PART;
     if (!self->changes.keeps) {
         atomic_store_explicit(&self->readable, 0, memory_order_relaxed);
         atomic_thread_fence(memory_order_release);
@@ -479,19 +487,18 @@ static xm_status_t write_journal(xm_update_t *self)
     return xm_executor_write_changes(executor);
 }
 
-static void describe_moved(const xm_update_t *self, xm_update_info_t *info)
+static void describe_moved(xm_update_t *self, xm_update_info_t *info)
 {
     const xm_executor_t *executor = xm_reshard_executor(self->reshard);
-    xm_executor_moved_t moved = {0, 0, 0};
 
     if (executor != NULL) {
-        xm_executor_changes_moved(executor, &moved);
+        xm_executor_changes_moved(executor, &self->moved);
     }
     info->version = self->version;
     info->changed = self->changed;
-    info->sent_bytes = moved.sent;
-    info->dense_bytes = moved.covered;
-    info->held_bytes = moved.held;
+    info->sent_bytes = self->moved.sent;
+    info->dense_bytes = self->moved.covered;
+    info->held_bytes = self->moved.held;
 }
 
 /* The newest set of bits begins anew, and what it had goes to the next; or all do. */
