@@ -428,8 +428,7 @@ static xm_status_t open_results(const slot_t *slot, const rb_prepared_t *prepare
         if (options->density > 0) {
             results[v].everything = calloc((size_t)options->iterations, sizeof(double));
         }
-        if (results[v].seconds == NULL ||
-            (options->density > 0 && results[v].everything == NULL)) {
+        if (results[v].seconds == NULL || (options->density > 0 && results[v].everything == NULL)) {
             return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d times", options->iterations);
         }
     }

@@ -33,13 +33,14 @@ typedef struct rb_result {
     double cpu_s;    /**< user and system time of all ranks in a timed run, on average; 0: not
                         measured */
     rb_processors_t processors; /**< zeros: no ranks but simulated ones */
-    double waited_s;     /**< for which ranks were ready in a timed run, and had no processor, on
-                            average: all together where they share processors, else the longest of a
-                            rank; negative: not known */
-    double *everything;  /**< with --density: of each run, the same with everything moved; else NULL */
+    double waited_s; /**< for which ranks were ready in a timed run, and had no processor, on
+                        average: all together where they share processors, else the longest of a
+                        rank; negative: not known */
+    double
+        *everything; /**< with --density: of each run, the same with everything moved; else NULL */
     rb_update_model_t update; /**< with --density: what was predicted */
-    double sent_share;   /**< with --density: bytes that were sent, of those of everything; 0: none
-                            was asked for */
+    double sent_share; /**< with --density: bytes that were sent, of those of everything; 0: none
+                          was asked for */
     bool validated, verified;
     bool in_order;    /**< NICs and ports served one message at a time, in plan order */
     uint64_t resends; /**< chunks that came wrong and were sent again, all ranks and runs */

@@ -52,14 +52,16 @@ double rb_update_share(const xm_plan_t *plan, rb_changes_t pattern, double densi
         const xm_transfer_t transfer = xm_plan_transfer(plan, t);
         const xm_route_t *route = xm_plan_route(plan, transfer.route);
         int64_t size = xm_plan_tensor_element_size(plan, xm_plan_task(plan, transfer.task).tensor);
-        int64_t unit = unit_of(plan, transfer.task, pattern), elements = transfer.end - transfer.first;
+        int64_t unit = unit_of(plan, transfer.task, pattern),
+                elements = transfer.end - transfer.first;
         int64_t chunk = xm_plan_chunk_elements(plan, transfer.task), rest = elements % chunk;
 
         if (xm_transfer_is_copy(&transfer, route)) {
             continue;
         }
-        sent += route->count * ((double)(elements / chunk) * chunk_bytes(chunk, size, unit, density) +
-                                (rest > 0 ? chunk_bytes(rest, size, unit, density) : 0));
+        sent +=
+            route->count * ((double)(elements / chunk) * chunk_bytes(chunk, size, unit, density) +
+                            (rest > 0 ? chunk_bytes(rest, size, unit, density) : 0));
         everything += (double)(route->count * elements * size);
     }
     return everything > 0 ? sent / everything : 0;
@@ -87,8 +89,8 @@ static xm_status_t measure_work(double density, int64_t size, work_t *per_byte)
     *per_byte = (work_t){0};
     for (int pass = 0; pass < 2; ++pass) { /* the first brings pages in */
         for (int64_t i = 0; i < SAMPLE; ++i) {
-            now[i * size] = (char)(now[i * size] + (xm_random_of((uint64_t)i) >> 1 <
-                                                    (uint64_t)(density * 0x1p63)));
+            now[i * size] = (char)(now[i * size] +
+                                   (xm_random_of((uint64_t)i) >> 1 < (uint64_t)(density * 0x1p63)));
         }
         *per_byte = (work_t){0};
         for (int64_t at = 0; at < SAMPLE; at += CHUNK) {

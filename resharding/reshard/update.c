@@ -10,9 +10,9 @@
  *
  * Ranks may have different versions: one that has come late has none, one that was away has an old
  * one. What a task's receivers are sent is what has changed since the oldest version among them, as
- * far as the sender remembers that: it has two sets of bits beside the current one, each of all that
- * changed since it was begun, which take turns. More than what a receiver lacks does no harm, as
- * values are always the current ones.
+ * far as the sender remembers that: it has two sets of bits beside the current one, each of all
+ * that changed since it was begun, which take turns. More than what a receiver lacks does no harm,
+ * as values are always the current ones.
  */
 #include <crossmesh/update.h>
 #include <stdatomic.h>
@@ -29,9 +29,9 @@
 #include "resharding/reshard/object.h"
 
 enum {
-    SETS = 3,     /* of bits: the current one, and two older ones */
-    LASTS = 8,    /* versions that an older set is added to */
-    FIND = 65536, /* elements that are compared at once: what is then encoded is in the caches */
+    SETS = 3,       /* of bits: the current one, and two older ones */
+    LASTS = 8,      /* versions that an older set is added to */
+    FIND = 65536,   /* elements that are compared at once: what is then encoded is in the caches */
     TURNS_PART = 6, /* ranks keep turns where more than this part of everything was sent last */
 };
 
@@ -126,9 +126,8 @@ static void free_sources(xm_update_t *self)
 /* How this rank's last step went, told to all; their words in the order of ranks. */
 static xm_status_t exchange(xm_update_t *self, xm_status_t status)
 {
-    const word_t own = {self->lineage,       self->version,       self->last,
-                        self->moved.sent,    self->moved.covered, self->receives,
-                        status};
+    const word_t own = {self->lineage,       self->version,  self->last, self->moved.sent,
+                        self->moved.covered, self->receives, status};
 
     return xm_worker_allgather(self->worker, &own, self->words, sizeof(own));
 }
@@ -156,7 +155,6 @@ static xm_status_t agree(xm_update_t *self, xm_status_t status)
                : xm_error_set((xm_status_t)self->words[failed].status,
                               "the commit failed on rank %d, so no rank has its version", failed);
 }
-
 
 /* Whether two ranks have the same tile of two layouts: the same box of the same shape, or none. */
 static bool is_same_tile(const xm_layout_t *one, int rank, const xm_layout_t *other, int other_rank)
@@ -224,8 +222,8 @@ static bool receives(const xm_update_t *self)
     bool any = false;
 
     for (int t = 0; t < self->tensors; ++t) {
-        any = any || xm_layout_tile_of_rank(
-                         xm_plan_tensor_dst(xm_reshard_plan(self->reshard), t), self->rank) >= 0;
+        any = any || xm_layout_tile_of_rank(xm_plan_tensor_dst(xm_reshard_plan(self->reshard), t),
+                                            self->rank) >= 0;
     }
     return any;
 }
@@ -317,7 +315,6 @@ xm_status_t xm_update_create(xm_worker_t *worker, const xm_reshard_params_t *par
     return xm_update_continue(worker, params, NULL, update);
 }
 
-
 void xm_update_destroy(xm_update_t *update)
 {
     if (update == NULL) {
@@ -332,8 +329,8 @@ void xm_update_destroy(xm_update_t *update)
 
 /* ---- Finding -------------------------------------------------------------------------------- */
 
-/* Compares the source tile up to that element, or fills the shadow where there is nothing to compare
- * with. */
+/* Compares the source tile up to that element, or fills the shadow where there is nothing to
+ * compare with. */
 static void find(xm_update_t *self, source_t *source, int64_t end)
 {
     const size_t at = (size_t)(source->found * source->element_size);

@@ -28,12 +28,12 @@ typedef struct {
 /* What only these carriers need. */
 struct changing {
     slot_t *waiting, *latest; /* list: chunks that have yet to be encoded */
-    uint64_t *scratch;   /* bits of a range */
-    char *encoded;       /* of a copy's chunk */
-    int64_t next, chunk; /* the copy to go on with, and its chunk */
-    int64_t *first;      /* by hop: its first entry */
-    entry_t *entries;    /* of the chunks that come for this rank's tiles */
-    char *journal;       /* their bytes */
+    uint64_t *scratch;        /* bits of a range */
+    char *encoded;            /* of a copy's chunk */
+    int64_t next, chunk;      /* the copy to go on with, and its chunk */
+    int64_t *first;           /* by hop: its first entry */
+    entry_t *entries;         /* of the chunks that come for this rank's tiles */
+    char *journal;            /* their bytes */
     size_t used, room;
     uint64_t sent, covered; /* bytes of encodings in this run, and of their elements */
 };
@@ -46,11 +46,11 @@ static size_t encode(const xm_executor_t *executor, const hop_t *hop, const xm_v
     xm_cursor_t last;
 
     xm_cursor_set(&last, view, first + count - 1);
-    return xm_encoding_write(
-        view, executor->tensors[hop->tensor].src,
-        changes->changed(changes->arg, xm_plan_transfer(executor->plan, hop->transfer).task,
-                         hop->tensor, last.offset / view->element_size + 1),
-        first, count, executor->changing->scratch, bytes);
+    return xm_encoding_write(view, executor->tensors[hop->tensor].src,
+                             changes->changed(changes->arg,
+                                              xm_plan_transfer(executor->plan, hop->transfer).task,
+                                              hop->tensor, last.offset / view->element_size + 1),
+                             first, count, executor->changing->scratch, bytes);
 }
 
 /* Encodes a range out of what this rank has got by the hop that feeds this one. */
@@ -127,9 +127,8 @@ static xm_status_t write_tile(const xm_executor_t *executor, const hop_t *hop, i
 static void take(xm_executor_t *executor, const hop_t *hop, int64_t chunk, const void *bytes,
                  size_t length)
 {
-    xm_status_t status = executor->changes->keeps
-                             ? add_entry(executor, hop, chunk, bytes, length)
-                             : write_tile(executor, hop, chunk, bytes, length);
+    xm_status_t status = executor->changes->keeps ? add_entry(executor, hop, chunk, bytes, length)
+                                                  : write_tile(executor, hop, chunk, bytes, length);
 
     if (status < 0) {
         xm_executor_fail(executor, status);

@@ -38,7 +38,7 @@ enum {
 /* What the test tells the processes, and they the test. */
 typedef struct {
     int64_t rows, columns;
-    double limit; /* seconds that a process may take between two agreements */
+    double limit;           /* seconds that a process may take between two agreements */
     atomic_int group, over; /* number of the group that meets */
     atomic_int port;
     int size, member[MEMBERS]; /* in the order of its ranks */
@@ -205,8 +205,8 @@ static void *die(void *arg)
     return NULL;
 }
 
-/* What a server has must be what its version should be: that of `step`, if the commit has come to an
- * end here, and otherwise still the one before. */
+/* What a server has must be what its version should be: that of `step`, if the commit has come to
+ * an end here, and otherwise still the one before. */
 static void compare(member_t *self, int step, bool whole)
 {
     board_t *board = self->board;
@@ -409,7 +409,8 @@ START_TEST(a_thousand_versions)
     board->limit = getenv("TEST_SHARE") != NULL ? 60 : 900; /* who comes late makes all versions */
     board->doomed = -1;
     for (uint64_t number = 0; board->first_step + board->steps < total; ++number) {
-        for (int id = 0; id < MEMBERS; ++id) { /* the last one comes at once, so there is a server */
+        for (int id = 0; id < MEMBERS;
+             ++id) { /* the last one comes at once, so there is a server */
             if (pids[id] == 0 &&
                 (number == 0 || id == MEMBERS - 1 || mix(number, (uint64_t)id) % 3 == 0)) {
                 pids[id] = start(board, id);
@@ -434,7 +435,8 @@ START_TEST(a_thousand_versions)
                   board->caught_up, board->looks, board->mixed);
     ck_assert_int_eq(board->mixed, 0);
     ck_assert_int_eq(board->commits + board->failed, total);
-    ck_assert(board->looks > 0 && board->compared >= board->commits && board->joined >= SERVERS - 1);
+    ck_assert(board->looks > 0 && board->compared >= board->commits &&
+              board->joined >= SERVERS - 1);
     ck_assert(total < 100 || (deaths > 0 && board->caught_up > 0 && board->failed > 0));
 }
 END_TEST
