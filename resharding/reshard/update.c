@@ -333,14 +333,15 @@ void xm_update_destroy(xm_update_t *update)
  * compare with. */
 static void find(xm_update_t *self, source_t *source, int64_t end)
 {
-    const size_t at = (size_t)(source->found * source->element_size);
-    const char *now = (const char *)source->src + at;
-    char *shadow = (char *)source->shadow + at;
+    const char *now;
+    char *shadow;
     int64_t count;
 
     if (end <= source->found) {
-        return;
+        return; /* where there is no tile, too */
     }
+    now = (const char *)source->src + source->found * source->element_size;
+    shadow = (char *)source->shadow + source->found * source->element_size;
     end = (end + FIND - 1) / FIND * FIND;
     count = (end < source->elements ? end : source->elements) - source->found;
     if (self->compares) {
