@@ -18,3 +18,4 @@
 #include "bench/run/report_json.h"
 #include "bench/run/result.h"
 #include "bench/run/tile_buffers.h"
+#include "bench/run/update_model.h"

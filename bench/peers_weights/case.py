@@ -6,7 +6,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../peers"))
-from torch_peer import Slot, intersect, volume  # noqa: E402
+from torch_peer import Slot, indices, intersect, volume  # noqa: E402
 
 
 def holders_of(side, box):
@@ -25,6 +25,14 @@ class Case:
             self.tensors.append(Slot({**entry, "case": entry["name"], "dtype": "bfloat16", "dst": to}, rank))
             self.tensors[-1].index = index
         self.bytes = sum(tensor.bytes for tensor in self.tensors)
+
+    def change(self, number, density):
+        """Other bytes in so many per cent of the elements, the same ones at both ends; `number` says which."""
+        for tensor in self.tensors:
+            for tile, box in ((tensor.src_tile, tensor.src_box), (tensor.expected, tensor.dst_box)):
+                if tile is not None:
+                    mixed = (indices(box, tensor.shape) + number * 7919) * 0x2545F4914F6CDD1D
+                    tile[(mixed ^ mixed >> 29) * 0x5851F42D4C957F2D >> 24 & 0xFFFFFF < density / 100 * 2**24] ^= 1 + number
 
     @staticmethod
     def fetches(tensor, to):

@@ -12,7 +12,7 @@ from crossmesh.torch import StateDictTransfer, default_job  # noqa: E402
 
 
 class Peer:
-    def __init__(self, job):
+    def __init__(self, job, update=None):
         meshes = {}
         self._sides = {"src": {}, "dst": {}}
         for tensor in job.case.tensors:
@@ -23,10 +23,11 @@ class Peer:
                     meshes[key] = DeviceMesh("cpu", torch.tensor(side.ranks).reshape(side.sizes))
                 if tensor.name in tiles:
                     self._sides[name][tensor.name] = self._wrap(tensor, side, tiles[tensor.name], meshes[key])
+        self._update = update
         default_job()
 
     def plan(self):
-        self._transfer = StateDictTransfer(self._sides["src"] or None, self._sides["dst"] or None)
+        self._transfer = StateDictTransfer(self._sides["src"] or None, self._sides["dst"] or None, update=self._update)
 
     @staticmethod
     def _wrap(tensor, side, tile, mesh):

@@ -63,7 +63,7 @@ def largest(value):
     return float(cell)
 
 
-def measure(job, name, runs):
+def measure(job, name, runs, density):
     """What a peer's runs came to; `skipped` with the reason when it is not here, or cannot do such a case."""
     try:
         module = importlib.import_module(f"peer_{name}")
@@ -79,16 +79,19 @@ def measure(job, name, runs):
         peer.plan()
     used = time.process_time() - used
     result = {"join_s": join_s, "plan_s": largest(time.perf_counter() - start), "plan_cpu_s": largest(used),
-              "time_s": [], "wrong": 0, "nic_bytes": 0}
+              "time_s": [], "wrong": 0, "nic_bytes": 0, "in_bytes": 0}
     for number in range(runs + 1):  # the first connects and is not counted
-        for tensor in job.case.tensors:
+        if density > 0:
+            job.case.change(number, density)
+        for tensor in job.case.tensors if density == 0 else ():
             tensor.poison()
         dist.barrier()
         before, start = nic_bytes(), time.perf_counter()
         with memory:
             peer.run()
         seconds = largest(time.perf_counter() - start)
-        result["nic_bytes"] = largest(max(now - then for now, then in zip(nic_bytes(), before)))
+        came, left = (now - then for now, then in zip(nic_bytes(), before))
+        result["nic_bytes"], result["in_bytes"] = largest(max(came, left)), largest(came)
         result["wrong"] += int(largest(sum(tensor.wrong() for tensor in job.case.tensors)))
         if number > 0:
             result["time_s"].append(seconds)
@@ -97,13 +100,13 @@ def measure(job, name, runs):
     return result
 
 
-def run(name, plan, colocated, per_host, runs, out):
+def run(name, plan, colocated, per_host, runs, density, out):
     """All ranks call it; rank 0 writes the result."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=300))
     with open(plan, encoding="utf-8") as file:
         job = Job(json.load(file), colocated, per_host)
-    result = {**measure(job, name, runs), "bytes": job.case.bytes, "least_bytes": job.case.least_carried(per_host)}
+    result = {**measure(job, name, runs, density), "bytes": job.case.bytes, "least_bytes": job.case.least_carried(per_host)}
     if job.rank == 0:
         with open(out, "w", encoding="utf-8") as file:
             json.dump(result, file)

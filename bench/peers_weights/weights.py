@@ -31,7 +31,10 @@ PEERS = {
     "mooncake": "Mooncake transfer engine, TCP",
     "nixl": "NIXL, UCX TCP",
     "gather": "torch, gather and broadcast",
+    "update": "crossmesh, update",
+    "changes": "torch, changes gathered, broadcast",
 }
+UPDATES = ("update", "changes")  # with --density; the others move everything
 
 # Hosts, ranks on each, training and serving; where the last is true, serving from the first rank on, too.
 LAYOUTS = {
@@ -39,12 +42,13 @@ LAYOUTS = {
     "tp-tp": (8, 2, {"num_gpus": 8, "tp_size": 8}, {"num_gpus": 8, "tp_size": 2, "dp_size": 4}, False),
     "tp8-tp1": (2, 4, {"num_gpus": 8, "tp_size": 8}, {"num_gpus": 8, "dp_size": 8}, True),
     "tp8-tp2": (2, 4, {"num_gpus": 8, "tp_size": 8}, {"num_gpus": 8, "tp_size": 2, "dp_size": 4}, True),
+    "fsdp-tp8": (4, 4, {"num_gpus": 8, "fsdp_size": 8}, {"num_gpus": 8, "tp_size": 8}, False),
     "tp4-tp8": (2, 4, {"num_gpus": 4, "tp_size": 4}, {"num_gpus": 8, "tp_size": 8}, True),
 }
 
 # The share of a NIC's rate that TCP's headers leave at MTU 1500, and bytes/s of a unit.
 PAYLOAD, UNITS = 0.9564, {"gbit": 1e9 / 8, "mbit": 1e6 / 8}
-COLUMNS = ("layout", "peer", "median_s", "bound_s", "to_bound", "to_ours", "nic_models", "join_s", "plan_s",
+COLUMNS = ("layout", "peer", "median_s", "bound_s", "to_bound", "to_ours", "nic_models", "in_models", "join_s", "plan_s",
            "plan_cpu_s", "extra_mib", "wrong")
 
 
@@ -71,7 +75,7 @@ def run_peer(options, cluster, name, peer, plan, directory):
     out = os.path.join(directory, "result.json")
     _, per_host, _, _, colocated = LAYOUTS[name]
     command = [options.python, os.path.abspath(__file__), options.build, "--rank", peer, plan, str(int(colocated)),
-               str(per_host), str(options.runs), out]
+               str(per_host), str(options.runs), str(options.density), out]
     with open(os.path.join(directory, "log"), "w+", encoding="utf-8") as log:
         try:
             cluster.job(command, limit=options.limit, output=log, errors=log, environment=[
@@ -95,10 +99,11 @@ def run_layout(options, name, directory):
             row = {"layout": name, "peer": PEERS[peer], **run_peer(options, cluster, name, peer, plan, directory)}
             if "median_s" in row:
                 row["bound_s"] = row["least_bytes"] / options.rate
-                ours = row["median_s"] if peer == "ours" else ours
+                ours = row["median_s"] if ours is None else ours
                 row["to_bound"] = row["median_s"] / row["bound_s"]
                 row["to_ours"] = row["median_s"] / ours if ours else float("nan")
                 row["nic_models"] = row["nic_bytes"] / row["bytes"]
+                row["in_models"] = row["in_bytes"] / row["bytes"]
                 row["extra_mib"] = row["extra_bytes"] / 2**20
             rows.append(row)
             print_row(row)
@@ -144,24 +149,30 @@ def main():
     if sys.argv[2:3] == ["--rank"]:
         from rank import run
 
-        peer, plan, colocated, per_host, runs, out = sys.argv[3:]
-        run(peer, plan, colocated == "1", int(per_host), int(runs), out)
+        peer, plan, colocated, per_host, runs, density, out = sys.argv[3:]
+        run(peer, plan, colocated == "1", int(per_host), int(runs), float(density), out)
     own = os.path.join(SOURCES, "build/peers-python/bin/python")
     parser = argparse.ArgumentParser(prog="weights", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", metavar="BUILD_DIRECTORY")
     parser.add_argument("--python", default=own if os.path.exists(own) else sys.executable,
                         help="interpreter that has torch and the peers (default: build/peers-python's, else this one)")
-    parser.add_argument("--peers", type=names_of(PEERS), default=list(PEERS), metavar="NAME,…",
-                        help=f"of {', '.join(PEERS)} (default: all)")
+    parser.add_argument("--peers", type=names_of(PEERS), metavar="NAME,…",
+                        help=f"of {', '.join(PEERS)} (default: all, without --density but for {' and '.join(UPDATES)})")
     parser.add_argument("--layouts", type=names_of(LAYOUTS), default=list(LAYOUTS), metavar="NAME,…",
                         help=f"of {', '.join(LAYOUTS)} (default: all)")
     parser.add_argument("--scale", type=int, default=4, metavar="K", help="divides all sizes of the model (default 4)")
     parser.add_argument("--nic", default="1gbit", metavar="RATE", help="of a host's NIC (default 1gbit)")
+    parser.add_argument("--density", type=float, default=0, metavar="PERCENT",
+                        help="elements that change between runs: updates beside what moves everything (default: none)")
     parser.add_argument("--runs", type=int, default=3, help="timed runs (default 3)")
     parser.add_argument("--limit", type=int, default=120, metavar="SECONDS", help="of one peer's job (default 120)")
     parser.add_argument("--csv", metavar="FILE", help="write the table to a file")
-    return run_cluster(parser.parse_args())
+    options = parser.parse_args()
+    options.peers = options.peers or [name for name in PEERS if options.density > 0 or name not in UPDATES]
+    if not 0 <= options.density <= 100 or (options.density == 0 and set(options.peers) & set(UPDATES)):
+        parser.error(f"{' and '.join(UPDATES)} need --density of more than 0 and at most 100")
+    return run_cluster(options)
 
 
 if __name__ == "__main__":

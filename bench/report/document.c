@@ -256,6 +256,13 @@ static void add_times(json_t *entry, const rb_result_t *result)
     if (result->cpu_s > 0) {
         (void)json_object_set_new(entry, "cpu_s", json_real(result->cpu_s));
     }
+    if (result->sent_share > 0) {
+        (void)json_object_set_new(entry, "update",
+                                  json_pack("{s:f,s:f,s:f,s:f}", "sent_share", result->sent_share,
+                                            "everything_s", rb_result_everything(result),
+                                            "predicted_share", result->update.share, "predicted_s",
+                                            result->update.seconds));
+    }
     if (result->waited_s > 0) {
         (void)json_object_set_new(entry, "waited_s", json_real(result->waited_s));
     }

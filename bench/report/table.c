@@ -287,9 +287,11 @@ static void print_measured(xm_table_t *table, const rb_result_t *result)
         (void)fprintf(
             table->file,
             "# %s: the update below sends %.3g %% of the bytes of everything, and is %.3g "
-            "times as fast as that, which takes %.1f us\n",
+            "times as fast as that, which takes %.1f us; predicted: %.3g %%, %.1f us (%+.1f %%)\n",
             result->prepared->one->name, result->sent_share * 100,
-            result->everything_s / times.mean, result->everything_s * 1e6);
+            rb_result_everything(result) / times.median, rb_result_everything(result) * 1e6,
+            result->update.share * 100, result->update.seconds * 1e6,
+            (result->update.seconds / times.median - 1) * 100);
     }
     if (rb_result_obstacle(result, obstacle) != NULL && !table->csv) {
         (void)fprintf(table->file, "# %s: not comparable: %s\n", result->prepared->one->name,

@@ -243,19 +243,21 @@ static xm_status_t time_update(slot_t *slot, variant_t *variant, bool everything
 }
 
 /* The same of an update. Elements change before the clock runs, and everything is moved behind it,
- * for comparison. All variants' data go on from the first one's. */
-static xm_status_t run_update(slot_t *slot, int index, int number, uint64_t salt, run_t *run)
+ * for comparison. All variants bring the same changes; what those before have brought is spoiled.
+ */
+static xm_status_t run_update(slot_t *slot, int index, int number, run_t *run)
 {
+    uint64_t salt = rb_pattern_salt(slot->options->seed, slot->first, number);
     variant_t *variant = &slot->variants[index];
     int64_t own[SAMPLE_FIELDS] = {0}, cpu, waited;
     xm_status_t status = XM_OK;
 
-    if (index == 0 && number == 0) {
+    if (number == 0) {
         rb_tile_buffers_fill(&slot->buffers, salt);
-        status = rb_tile_buffers_expect(&slot->buffers, salt);
+        status = index == 0 ? rb_tile_buffers_expect(&slot->buffers, salt) : XM_OK;
     } else {
         rb_tile_buffers_change(&slot->buffers, salt, slot->options->pattern,
-                               slot->options->density / 100);
+                               slot->options->density / 100, index > 0);
     }
     waited = rb_processors_waited_ns(slot->waits);
     own[SAMPLE_RESENDS] = -count_resends(slot->worker);
@@ -287,7 +289,7 @@ static xm_status_t run_once(slot_t *slot, int index, int number, run_t *run)
     xm_status_t status = XM_OK;
 
     if (slot->options->density > 0) {
-        return run_update(slot, index, number, salt, run);
+        return run_update(slot, index, number, run);
     }
     if (slot->options->validate || number == 0) {
         rb_tile_buffers_fill(&slot->buffers, salt);
@@ -361,11 +363,13 @@ static xm_status_t run_all(slot_t *slot, rb_result_t *results)
         result->wrong += run.wrong;
         result->resends += run.resends;
         if (number >= options->warmup) {
+            if (result->everything != NULL) {
+                result->everything[result->runs] = run.everything_s;
+            }
             result->seconds[result->runs++] = run.seconds;
             /* The average is built up run by run, over the timed runs only. */
             result->cpu_s += run.cpu_s / options->iterations;
             result->waited_s += run.waited_s / options->iterations;
-            result->everything_s += run.everything_s / options->iterations;
             result->sent_share +=
                 run.covered > 0 ? run.sent / run.covered / options->iterations : 0;
         }
@@ -421,7 +425,10 @@ static xm_status_t open_results(const slot_t *slot, const rb_prepared_t *prepare
         results[v] = (rb_result_t){
             .prepared = &prepared[v], .validated = options->validate, .verified = options->verify};
         results[v].seconds = malloc((size_t)options->iterations * sizeof(*results[v].seconds));
-        if (results[v].seconds == NULL) {
+        if (options->density > 0) {
+            results[v].everything = calloc((size_t)options->iterations, sizeof(double));
+        }
+        if (results[v].seconds == NULL || (options->density > 0 && results[v].everything == NULL)) {
             return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d times", options->iterations);
         }
     }
@@ -455,6 +462,11 @@ xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first
     }
     for (int v = 0; status == XM_OK && options->density > 0 && v < count; ++v) {
         status = create_update(&slot, v);
+        if (status == XM_OK) {
+            status = rb_update_predict(worker, prepared[v].plan, options->pattern,
+                                       options->density / 100, slot.processors.cores,
+                                       &results[v].update);
+        }
     }
     if (status == XM_OK) {
         status = run_all(&slot, results);

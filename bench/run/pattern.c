@@ -97,6 +97,27 @@ static bool rows_next(rows_t *rows)
 }
 
 /* The switch makes the element size a constant for each call. */
+static void write_elements(unsigned char *out, int64_t count, int64_t element_size, uint64_t index,
+                           uint64_t salt, uint64_t flip)
+{
+    switch (element_size) {
+    case 1:
+        write_row(out, count, 1, index, salt, flip);
+        break;
+    case 2:
+        write_row(out, count, 2, index, salt, flip);
+        break;
+    case 4:
+        write_row(out, count, 4, index, salt, flip);
+        break;
+    case 8:
+        write_row(out, count, 8, index, salt, flip);
+        break;
+    default:
+        write_row(out, count, LARGEST, index, salt, flip);
+    }
+}
+
 static void write_pattern(void *buffer, const xm_box_t *box, const int64_t *shape,
                           int64_t element_size, uint64_t salt, uint64_t flip)
 {
@@ -107,24 +128,7 @@ static void write_pattern(void *buffer, const xm_box_t *box, const int64_t *shap
         return;
     }
     do {
-        uint64_t index = rows_index(&rows);
-
-        switch (element_size) {
-        case 1:
-            write_row(out, rows.length, 1, index, salt, flip);
-            break;
-        case 2:
-            write_row(out, rows.length, 2, index, salt, flip);
-            break;
-        case 4:
-            write_row(out, rows.length, 4, index, salt, flip);
-            break;
-        case 8:
-            write_row(out, rows.length, 8, index, salt, flip);
-            break;
-        default:
-            write_row(out, rows.length, LARGEST, index, salt, flip);
-        }
+        write_elements(out, rows.length, element_size, rows_index(&rows), salt, flip);
         out += rows.length * element_size;
     } while (rows_next(&rows));
 }
@@ -190,7 +194,8 @@ static uint64_t picked_by(const rows_t *rows, uint64_t index, int64_t column, rb
 }
 
 void rb_pattern_change(void *buffer, const xm_box_t *box, const int64_t *shape,
-                       int64_t element_size, uint64_t salt, rb_changes_t pattern, double share)
+                       int64_t element_size, uint64_t salt, rb_changes_t pattern, double share,
+                       bool poison)
 {
     const uint64_t below = (uint64_t)(fmin(share, 1.0) * 0x1p63), other = xm_random_of(~salt);
     unsigned char *out = buffer;
@@ -207,7 +212,14 @@ void rb_pattern_change(void *buffer, const xm_box_t *box, const int64_t *shape,
             uint64_t by = picked_by(&rows, index + (uint64_t)i, column + i, pattern);
 
             if (xm_random_of(by ^ other) >> 1 < below) {
-                write_row(out, 1, (size_t)element_size, index + (uint64_t)i, salt, 0);
+                unsigned char before[LARGEST];
+
+                memcpy(before, out, (size_t)element_size);
+                write_elements(out, 1, element_size, index + (uint64_t)i, salt,
+                               poison ? UINT64_MAX : 0);
+                if (!poison && memcmp(before, out, (size_t)element_size) == 0) {
+                    write_elements(out, 1, element_size, index + (uint64_t)i, salt, UINT64_MAX);
+                }
             }
         }
     } while (rows_next(&rows));

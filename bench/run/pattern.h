@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "bench/cases.h"
@@ -31,9 +32,12 @@ uint64_t rb_pattern_check(const void *buffer, const xm_box_t *box, const int64_t
 /**
  * Gives so many of the elements, as a share of all, the bytes of another salt; the others stay.
  * Which ones follows from their places and @p salt, so sources and destinations agree on it.
+ * With @p poison they get the complement of that; without, the same where they had those bytes
+ * already, so that each of them changes.
  */
 void rb_pattern_change(void *buffer, const xm_box_t *box, const int64_t *shape,
-                       int64_t element_size, uint64_t salt, rb_changes_t pattern, double share);
+                       int64_t element_size, uint64_t salt, rb_changes_t pattern, double share,
+                       bool poison);
 
 /** The salt of tensor @p tensor of a batch whose salt is @p salt: that itself for tensor 0. */
 uint64_t rb_pattern_tensor_salt(uint64_t salt, int tensor);

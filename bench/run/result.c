@@ -15,18 +15,18 @@ static const double tolerated = 0.15;
 
 /* Even counts have the mean of the two middle times as their median. Without memory the
  * first time stands for all. */
-rb_times_t rb_result_times(const rb_result_t *result)
+static rb_times_t times_of(const double *seconds, int runs)
 {
-    const double first = result->seconds[0];
+    const double first = seconds[0];
     rb_times_t times = {first, first, first, first, 0};
-    size_t count = (size_t)result->runs;
+    size_t count = (size_t)runs;
     double *sorted = malloc(count * sizeof(double)), sum = 0;
 
     if (sorted == NULL) {
         return times;
     }
-    memcpy(sorted, result->seconds, count * sizeof(double));
-    times.median = xm_array_median(sorted, result->runs);
+    memcpy(sorted, seconds, count * sizeof(double));
+    times.median = xm_array_median(sorted, runs);
     times.min = sorted[0];
     times.max = sorted[count - 1];
     for (size_t i = 0; i < count; ++i) {
@@ -38,6 +38,16 @@ rb_times_t rb_result_times(const rb_result_t *result)
     }
     free(sorted);
     return times;
+}
+
+rb_times_t rb_result_times(const rb_result_t *result)
+{
+    return times_of(result->seconds, result->runs);
+}
+
+double rb_result_everything(const rb_result_t *result)
+{
+    return times_of(result->everything, result->runs).median;
 }
 
 /* How far the plan is above its lower bound; NAN where nothing must move. */
@@ -116,6 +126,7 @@ double rb_result_sim_error(const rb_result_t *result)
 void rb_result_clear(rb_result_t *result)
 {
     free(result->seconds);
+    free(result->everything);
     free(result->records);
     *result = (rb_result_t){0};
 }

@@ -11,6 +11,7 @@
 
 #include "bench/cases.h"
 #include "bench/run/processors.h"
+#include "bench/run/update_model.h"
 
 enum { RB_OBSTACLE_TEXT = 160 };
 
@@ -32,12 +33,14 @@ typedef struct rb_result {
     double cpu_s;    /**< user and system time of all ranks in a timed run, on average; 0: not
                         measured */
     rb_processors_t processors; /**< zeros: no ranks but simulated ones */
-    double waited_s;     /**< for which ranks were ready in a timed run, and had no processor, on
-                            average: all together where they share processors, else the longest of a
-                            rank; negative: not known */
-    double everything_s; /**< with --density: of a run in which everything moves, on average */
-    double sent_share;   /**< with --density: bytes that were sent, of those of everything; 0: none
-                            was asked for */
+    double waited_s; /**< for which ranks were ready in a timed run, and had no processor, on
+                        average: all together where they share processors, else the longest of a
+                        rank; negative: not known */
+    double
+        *everything; /**< with --density: of each run, the same with everything moved; else NULL */
+    rb_update_model_t update; /**< with --density: what was predicted */
+    double sent_share; /**< with --density: bytes that were sent, of those of everything; 0: none
+                          was asked for */
     bool validated, verified;
     bool in_order;    /**< NICs and ports served one message at a time, in plan order */
     uint64_t resends; /**< chunks that came wrong and were sent again, all ranks and runs */
@@ -53,6 +56,9 @@ typedef struct rb_times {
 
 /** Needs at least one run. */
 rb_times_t rb_result_times(const rb_result_t *result);
+
+/** With --density: median time of the runs in which everything moves. */
+double rb_result_everything(const rb_result_t *result);
 
 /** Makespan of the plan over its bound, minus 1; NaN without a bound. */
 double rb_result_gap(const rb_result_t *result);

@@ -203,21 +203,22 @@ xm_status_t rb_tile_buffers_expect(rb_tile_buffers_t *buffers, uint64_t salt)
 }
 
 void rb_tile_buffers_change(const rb_tile_buffers_t *buffers, uint64_t salt, rb_changes_t pattern,
-                            double share)
+                            double share, bool again)
 {
     for (int i = 0; i < xm_plan_tensors(buffers->plan); ++i) {
         const xm_layout_t *layouts[] = {xm_plan_tensor_src(buffers->plan, i),
                                         xm_plan_tensor_dst(buffers->plan, i)};
-        void *tiles[] = {(void *)(uintptr_t)buffers->tensors[i].src, buffers->expected[i]};
+        void *tiles[] = {(void *)(uintptr_t)buffers->tensors[i].src,
+                         again ? buffers->tensors[i].dst : buffers->expected[i]};
 
-        for (int side = 0; side < 2; ++side) {
+        for (int side = again ? 1 : 0; side < 2; ++side) {
             xm_box_t box;
 
             if (tiles[side] != NULL) {
                 tile_box(layouts[side], buffers->rank, &box);
                 rb_pattern_change(tiles[side], &box, xm_layout_shape(layouts[side]),
                                   xm_plan_tensor_element_size(buffers->plan, i),
-                                  rb_pattern_tensor_salt(salt, i), pattern, share);
+                                  rb_pattern_tensor_salt(salt, i), pattern, share, again);
             }
         }
     }

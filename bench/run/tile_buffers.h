@@ -26,9 +26,10 @@ xm_status_t rb_tile_buffers_create(const rb_prepared_t *prepared, int rank, bool
 /** Fills the source tiles and poisons the destination tiles (pattern.h). */
 void rb_tile_buffers_fill(const rb_tile_buffers_t *buffers, uint64_t salt);
 /** Changes elements of the source tiles (rb_pattern_change()), and the same in what the destination
- * tiles should be, which then is what they are compared with. */
+ * tiles should be, which then is what they are compared with. @p again: poisons these elements in
+ * the destination tiles instead, as they have been brought there already. */
 void rb_tile_buffers_change(const rb_tile_buffers_t *buffers, uint64_t salt, rb_changes_t pattern,
-                            double share);
+                            double share, bool again);
 /** What the destination tiles should be: that of rb_tile_buffers_fill(). */
 xm_status_t rb_tile_buffers_expect(rb_tile_buffers_t *buffers, uint64_t salt);
 /** Number of bytes in the destination tiles that are not what they should be. */

@@ -34,14 +34,18 @@
  * Versions: a commit that ends well on all ranks is the next version, from 1 on. Its changes wait
  * at each receiver until all ranks have all of theirs, and are written then; so after a commit that
  * failed every destination is still the version that it was, and the next commit brings what both
- * would have. Readers in other threads ask xm_update_read_begin() and xm_update_read_end(). Two
- * commits move everything and write it as it arrives, with no version to read meanwhile: the first,
- * and the one after a failure that has left ranks at different versions.
+ * would have. Readers in other threads ask xm_update_read_begin() and xm_update_read_end().
+ *
+ * Ranks may have different versions: a destination that has none yet is sent all of its elements,
+ * which are written as they arrive; one that was away for some versions, or is one behind after a
+ * failure, gets what has changed since its own, or all elements where that is less.
+ * xm_update_continue() brings such ranks together.
  *
  * What has changed is found by comparing each source tile with a shadow of it, byte by byte, which
- * takes as much memory as the tile, and a bit for each element. A chunk goes as its changed
+ * takes as much memory as the tile, and three bits for each element. A chunk goes as its changed
  * elements and where they are, in whichever of several ways takes the fewest bytes; where all
- * have changed, as it is, with 12 bytes before it.
+ * have changed, as it is, with 12 bytes before it. What has been found is on its way while the rest
+ * is being compared.
  *
  * Buffers, ownership, threads and failures are as reshard.h says. Tiles lie in host memory; sources
  * may not be written during a commit. Where several ranks hold the same part of a source, it has to
@@ -63,7 +67,7 @@ typedef struct xm_update xm_update_t;
 typedef struct xm_update_info {
     size_t struct_size;   /**< sizeof(xm_update_info_t) */
     uint64_t version;     /**< the last one that is complete on all ranks */
-    bool everything;      /**< nothing was compared: all elements have moved */
+    bool everything;      /**< no destination had a version: all elements have moved */
     uint64_t changed;     /**< elements of this rank's source tiles that differed */
     uint64_t sent_bytes;  /**< that this rank has sent, what it passed on included */
     uint64_t dense_bytes; /**< that it would have sent of everything */
@@ -85,9 +89,40 @@ XM_API xm_status_t xm_update_create(xm_worker_t *worker, const xm_reshard_params
                                     xm_update_t **update);
 
 /**
+ * The same in another group, going on from @p previous: after xm_group_shrink(), or with ranks that
+ * have joined. Collective in the new group; NULL on ranks that have no previous one. A rank keeps
+ * its version where it has the same tile of each tensor at the same address as before, and finds
+ * what has changed since then; a destination that has no version, or one that is more than eight
+ * commits old, is sent all of its elements, and the others what they lack. When this has gone well
+ * @p previous can only be destroyed: it has no version to read any more.
+ *
+ * @code
+ *     // A trainer's or server's next group: `plan` is for its ranks.
+ *     xm_status_t regroup(xm_worker_t *worker, const xm_plan_t *plan,
+ *                         const xm_tensor_buffers_t *tiles, xm_update_t **update)
+ *     {
+ *         xm_reshard_params_t params = XM_RESHARD_PARAMS_INIT;
+ *         xm_update_t *next = NULL;
+ *         xm_status_t status;
+ *
+ *         params.plan = plan;
+ *         params.buffers = tiles;
+ *         status = xm_update_continue(worker, &params, *update, &next);
+ *         if (status == XM_OK) {
+ *             xm_update_destroy(*update);
+ *             *update = next;
+ *         }
+ *         return status;
+ *     }
+ * @endcode
+ */
+XM_API xm_status_t xm_update_continue(xm_worker_t *worker, const xm_reshard_params_t *params,
+                                      xm_update_t *previous, xm_update_t **update);
+
+/**
  * Makes all destinations what the sources are now: collective, and ends on all ranks well or on
  * none, but for a rank that dies or a group that fails in its last exchange; ranks may then be a
- * version apart, and the next commit moves everything. @p deadline of the run as in
+ * version apart until the next commit. @p deadline of the run as in
  * xm_reshard_post(). @p info may be NULL.
  */
 XM_API xm_status_t xm_update_commit(xm_update_t *update, int64_t deadline, xm_update_info_t *info);

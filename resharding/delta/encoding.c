@@ -238,6 +238,15 @@ static size_t positions_bytes(const header_t *header, int64_t count)
                                                         header->changed, header->runs);
 }
 
+size_t xm_encoding_bytes(int64_t elements, int64_t changed, int64_t runs, int64_t element_size)
+{
+    header_t header = {.changed = (uint32_t)changed, .runs = (uint32_t)runs};
+
+    header.kind = choose(&header, elements, (size_t)((elements - changed) * element_size));
+    return sizeof(header) + positions_bytes(&header, elements) +
+           (size_t)((header.kind == EVERYTHING ? elements : changed) * element_size);
+}
+
 size_t xm_encoding_write(const xm_view_t *view, const void *tile, const uint64_t *changed,
                          int64_t first, int64_t count, void *scratch, void *bytes)
 {

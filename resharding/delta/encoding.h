@@ -23,6 +23,9 @@
  *  touch besides: what a buffer must have. */
 size_t xm_encoding_limit(int64_t elements, int64_t element_size);
 
+/** Bytes of an encoding in which so many elements have changed, in so many runs. */
+size_t xm_encoding_bytes(int64_t elements, int64_t changed, int64_t runs, int64_t element_size);
+
 /**
  * Writes what of the range [first, first + count) of a box has changed, and returns the bytes that
  * it takes. @p changed: a bit for each element of the tile, in the order of its buffer; NULL: all

@@ -178,6 +178,7 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
     }
     created->plan = params->plan;
     created->transport = params->transport;
+    created->changes = params->changes;
     created->carriers = params->changes != NULL ? changes_only : carriers;
     created->window = window_of(params);
     created->channel = params->channel;

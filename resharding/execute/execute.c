@@ -373,7 +373,7 @@ static void start(xm_executor_t *executor)
     ++executor->runs;
     executor->posted = executor->running = true;
     if (executor->turns != NULL) {
-        xm_turns_start(executor->turns);
+        xm_turns_start(executor->turns, executor->changes == NULL || executor->changes->in_turns);
     }
     for (int c = 0; c < CARRIERS; ++c) {
         if (executor->carriers[c]->offer != NULL) {

@@ -77,13 +77,21 @@ typedef struct xm_executor xm_executor_t;
 /**
  * What has changed, for an executor that moves nothing else: chunks carry encodings
  * (resharding/delta.h), on the plan's routes and in its order. They wait in a journal until
- * xm_executor_write_changes() writes the destination tiles; where everything moves, they are
- * written as they arrive. Tiles in host memory only.
+ * xm_executor_write_changes() writes the destination tiles, or are written as they arrive. Tiles in
+ * host memory only.
  */
 typedef struct xm_executor_changes {
-    /** Per tensor of the batch: a bit for each element of this rank's source tile, read as runs go
-     * on; may change between runs. NULL on all ranks or on none: everything moves. */
-    const uint64_t *const *changed;
+    /** A bit for each element of this rank's source tile of a tensor, of which those below @p end
+     * are right when this returns; NULL: all elements of the task move. Asked as a run goes on, so
+     * that what has been found is on its way while the next is being looked for. */
+    const uint64_t *(*changed)(void *arg, int64_t task, int tensor, int64_t end);
+    void *arg;
+    /** What arrives waits in the journal; false: it is written at once, and all that comes to this
+     * rank is all elements of its tasks. May change between runs. */
+    bool keeps;
+    /** Turns are kept, if there are any; equal on all ranks, may change between runs. What has
+     * changed is so little that ranks would wait for turns longer than for each other. */
+    bool in_turns;
 } xm_executor_changes_t;
 
 typedef struct xm_executor_params {

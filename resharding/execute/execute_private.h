@@ -251,11 +251,12 @@ struct xm_executor {
     directs_t *directs; /* NULL: no hop may go directly */
     share_t *shares;    /* of lanes whose hops may go by device IPC */
     int share_count;
-    copies_t *local;           /* of the copies inside this rank */
-    struct changing *changing; /* NULL: everything is moved, changed or not */
-    signal_t *signals;         /* list: in flight */
-    lane_t *revisits;          /* list */
-    int crossing;              /* chunks of ours on the NIC */
+    copies_t *local;                      /* of the copies inside this rank */
+    const xm_executor_changes_t *changes; /* NULL: everything is moved, changed or not */
+    struct changing *changing;
+    signal_t *signals; /* list: in flight */
+    lane_t *revisits;  /* list */
+    int crossing;      /* chunks of ours on the NIC */
     int64_t in_flight;
     int64_t left;   /* hops that have not ended */
     uint64_t steps; /* chunks, copies and signals so far: it grows as long as anything moves */

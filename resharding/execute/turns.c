@@ -49,6 +49,7 @@ struct turns {
     gate_t *gates; /* of all hops of this rank */
     turn_t *turns; /* those of a hop stand together */
     int64_t count;
+    bool kept; /* in this run */
 };
 
 /* The directions of a rail. */
@@ -391,13 +392,14 @@ static gate_t *gate_of(const turns_t *turns, const hop_t *hop)
     return &turns->gates[hop - turns->executor->hops];
 }
 
-void xm_turns_start(turns_t *turns)
+void xm_turns_start(turns_t *turns, bool kept)
 {
+    turns->kept = kept;
     for (int64_t i = 0; i < turns->executor->hop_count; ++i) {
         gate_t *gate = &turns->gates[i];
 
-        gate->left = gate->local + gate->await_count;
-        gate->asked = false;
+        gate->left = kept ? gate->local + gate->await_count : 0;
+        gate->asked = !kept;
     }
 }
 
@@ -424,7 +426,7 @@ void xm_turns_moved(turns_t *turns, const hop_t *hop, int64_t chunk)
 {
     const gate_t *gate = gate_of(turns, hop);
 
-    for (int64_t i = 0; i < gate->tell_count; ++i) {
+    for (int64_t i = 0; i < gate->tell_count && turns->kept; ++i) {
         turn_t *turn = &turns->turns[gate->tells + i];
 
         if (turn->at != chunk) {

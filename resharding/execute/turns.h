@@ -17,8 +17,8 @@
  */
 xm_status_t xm_turns_create(xm_executor_t *executor, uint64_t ahead, turns_t **turns);
 
-/* A run begins: nothing has moved yet. */
-void xm_turns_start(turns_t *turns);
+/* A run begins: nothing has moved yet. Where turns are not kept in it, each hop may begin. */
+void xm_turns_start(turns_t *turns, bool kept);
 
 /* Whether the hop may begin. Only from the first time on that this is asked are the turns that it
  * waits for expected from other ranks: it is the next of its lane then, so few are at a time. */

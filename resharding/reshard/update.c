@@ -7,45 +7,72 @@
  * for it, all ranks tell each other how that went, and only then each writes its journal. Bits of
  * changed elements are cleared by a commit that went well, so after one that did not they are still
  * set, and the next commit finds what both would have brought.
+ *
+ * Ranks may have different versions: one that has come late has none, one that was away has an old
+ * one. What a task's receivers are sent is what has changed since the oldest version among them, as
+ * far as the sender remembers that: it has two sets of bits beside the current one, each of all
+ * that changed since it was begun, which take turns. More than what a receiver lacks does no harm,
+ * as values are always the current ones.
  */
 #include <crossmesh/update.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "comm/base.h"
 #include "comm/worker.h"
 #include "resharding/delta.h"
 #include "resharding/execute.h"
+#include "resharding/layout.h"
+#include "resharding/plan.h"
 #include "resharding/reshard/object.h"
+
+enum {
+    SETS = 3,       /* of bits: the current one, and two older ones */
+    LASTS = 8,      /* versions that an older set is added to */
+    FIND = 65536,   /* elements that are compared at once: what is then encoded is in the caches */
+    TURNS_PART = 6, /* ranks keep turns where more than this part of everything was sent last */
+};
 
 /* One tensor of the batch on this rank. */
 typedef struct {
     const void *src;
     int64_t elements, element_size; /* of the source tile */
+    int64_t found;                  /* elements that this commit has compared */
     void *shadow;                   /* NULL: this rank has no part of the source */
-    uint64_t *bits;
+    uint64_t *bits[SETS];
 } source_t;
+
+/* What ranks tell each other before and after a commit's run. */
+typedef struct {
+    uint64_t lineage, version, last;
+    uint64_t sent, covered; /* in the last run */
+    bool receives;          /* it has a destination tile */
+    int64_t status;
+} word_t;
 
 struct xm_update {
     xm_worker_t *worker;
     xm_reshard_t *reshard;
     xm_executor_changes_t changes;
-    int tensors;
+    int rank, tensors;
     source_t *source;
-    const uint64_t **bits;  /* by tensor; NULL entries are tensors that this rank does not hold */
-    bool everything;        /* this commit writes what arrives at once */
-    bool proves;            /* commits end with xm_reshard_verify() */
-    uint64_t version, next; /* complete here, 0: none; and of the commit under way */
-    uint64_t last;          /* that this rank has ever had */
+    void **target;                 /* where destinations are, by tensor */
+    bool proves;                   /* commits end with xm_reshard_verify() */
+    bool compares;                 /* shadows have what the sources were */
+    bool receives;                 /* this rank has a destination tile */
+    bool took, spent;              /* shadows of a previous update; they are another's now */
+    uint64_t lineage;              /* whose versions these are */
+    uint64_t version, next;        /* complete here, 0: none; and of the commit under way */
+    uint64_t last;                 /* that this rank has ever had */
+    uint64_t since[SETS];          /* versions after which bits were set */
+    uint64_t changed;              /* elements, in this commit */
+    xm_executor_moved_t moved;     /* in the last run */
+    word_t *words;                 /* of all ranks, before this commit */
+    bool mixed;                    /* some rank has another version than this one */
     atomic_uint_fast64_t readable; /* the version that readers see; 0: none */
 };
-
-/* What ranks tell each other before and after a commit's run. */
-typedef struct {
-    uint64_t version, last;
-    int64_t status;
-} word_t;
 
 static xm_status_t no_memory(size_t bytes)
 {
@@ -58,116 +85,234 @@ static xm_status_t no_memory(size_t bytes)
 static xm_status_t open_sources(xm_update_t *self, const xm_reshard_params_t *params)
 {
     const xm_plan_t *plan = xm_reshard_plan(self->reshard);
-    int rank = xm_worker_rank(self->worker);
 
     for (int t = 0; t < self->tensors; ++t) {
         source_t *source = &self->source[t];
         int64_t size = xm_plan_tensor_element_size(plan, t);
-        size_t bytes = xm_layout_buffer_bytes(xm_plan_tensor_src(plan, t), rank, size);
+        size_t bytes = xm_layout_buffer_bytes(xm_plan_tensor_src(plan, t), self->rank, size);
 
         source->src = params->buffers != NULL ? params->buffers[t].src : NULL;
         source->element_size = size;
         source->elements = (int64_t)bytes / size;
-        if (bytes == 0) {
+        if (bytes == 0 || source->shadow != NULL) {
             continue;
         }
         source->shadow = malloc(bytes);
-        source->bits = calloc(xm_changes_words(source->elements), sizeof(uint64_t));
-        if (source->shadow == NULL || source->bits == NULL) {
+        if (source->shadow == NULL) {
             return no_memory(bytes);
+        }
+        for (int s = 0; s < SETS; ++s) {
+            source->bits[s] = calloc(xm_changes_words(source->elements), sizeof(uint64_t));
+            if (source->bits[s] == NULL) {
+                return no_memory(bytes);
+            }
         }
     }
     return XM_OK;
 }
 
-/* How this rank's last step went, told to all; their words in the order of ranks. */
-static xm_status_t exchange(xm_update_t *self, xm_status_t status, word_t **words)
+static void free_sources(xm_update_t *self)
 {
-    const word_t own = {self->version, self->last, status};
-    xm_status_t result;
+    for (int t = 0; self->source != NULL && t < self->tensors; ++t) {
+        free(self->source[t].shadow);
+        for (int s = 0; s < SETS; ++s) {
+            free(self->source[t].bits[s]);
+        }
+    }
+    free(self->source);
+    self->source = NULL;
+}
 
-    *words = calloc((size_t)xm_worker_size(self->worker), sizeof(**words));
-    if (*words == NULL) {
-        return no_memory(sizeof(own) * (size_t)xm_worker_size(self->worker));
-    }
-    result = xm_worker_allgather(self->worker, &own, *words, sizeof(own));
-    if (result < 0) {
-        free(*words);
-        *words = NULL;
-    }
-    return result;
+/* How this rank's last step went, told to all; their words in the order of ranks. */
+static xm_status_t exchange(xm_update_t *self, xm_status_t status)
+{
+    const word_t own = {self->lineage,       self->version,  self->last, self->moved.sent,
+                        self->moved.covered, self->receives, status};
+
+    return xm_worker_allgather(self->worker, &own, self->words, sizeof(own));
 }
 
 /* The same where all have to be well; the first that is not is named where all others were. */
 static xm_status_t agree(xm_update_t *self, xm_status_t status)
 {
     xm_error_t error;
-    word_t *words;
     xm_status_t result;
     int failed = 0;
 
     xm_error_save(&error, status);
-    result = exchange(self, status, &words);
-    if (status < 0 || result < 0) {
-        if (status == XM_OK) {
-            return result;
-        }
-        free(words);
+    result = exchange(self, status);
+    if (status < 0) {
         return xm_error_restore(&error);
     }
-    while (failed < xm_worker_size(self->worker) && words[failed].status == XM_OK) {
+    if (result < 0) {
+        return result;
+    }
+    while (failed < xm_worker_size(self->worker) && self->words[failed].status == XM_OK) {
         ++failed;
     }
-    status = failed == xm_worker_size(self->worker)
-                 ? XM_OK
-                 : xm_error_set((xm_status_t)words[failed].status,
-                                "the commit failed on rank %d, so no rank has its version", failed);
-    free(words);
-    return status;
+    return failed == xm_worker_size(self->worker)
+               ? XM_OK
+               : xm_error_set((xm_status_t)self->words[failed].status,
+                              "the commit failed on rank %d, so no rank has its version", failed);
 }
 
-xm_status_t xm_update_create(xm_worker_t *worker, const xm_reshard_params_t *params,
-                             xm_update_t **update)
+/* Whether two ranks have the same tile of two layouts: the same box of the same shape, or none. */
+static bool is_same_tile(const xm_layout_t *one, int rank, const xm_layout_t *other, int other_rank)
+{
+    int tile = xm_layout_tile_of_rank(one, rank);
+    int other_tile = xm_layout_tile_of_rank(other, other_rank);
+    bool same = (tile < 0) == (other_tile < 0);
+    xm_box_t box, other_box;
+
+    if (tile < 0 || other_tile < 0) {
+        return same;
+    }
+    xm_layout_tile_box(one, tile, &box);
+    xm_layout_tile_box(other, other_tile, &other_box);
+    same = box.dims == other_box.dims;
+    for (int d = 0; same && d < box.dims; ++d) {
+        same = box.lo[d] == other_box.lo[d] && box.hi[d] == other_box.hi[d] &&
+               xm_layout_shape(one)[d] == xm_layout_shape(other)[d];
+    }
+    return same;
+}
+
+static void swap_sources(xm_update_t *self, xm_update_t *previous)
+{
+    source_t *own = self->source;
+
+    self->source = previous->source;
+    previous->source = own;
+}
+
+/* Goes on from what this rank had in another group: with its versions if the destinations are those
+ * of before, and with its shadows if the sources are. */
+static void take_previous(xm_update_t *self, const xm_reshard_params_t *params,
+                          xm_update_t *previous)
+{
+    const xm_plan_t *plan = xm_reshard_plan(self->reshard);
+    const xm_plan_t *other = xm_reshard_plan(previous->reshard);
+    bool sources = self->tensors == previous->tensors, targets = sources;
+
+    for (int t = 0; t < self->tensors && (sources || targets); ++t) {
+        bool same = xm_plan_tensor_element_size(plan, t) == xm_plan_tensor_element_size(other, t);
+
+        sources = sources && same &&
+                  is_same_tile(xm_plan_tensor_src(plan, t), self->rank,
+                               xm_plan_tensor_src(other, t), previous->rank);
+        targets = targets && same &&
+                  is_same_tile(xm_plan_tensor_dst(plan, t), self->rank,
+                               xm_plan_tensor_dst(other, t), previous->rank) &&
+                  (params->buffers == NULL || params->buffers[t].dst == previous->target[t]);
+    }
+    self->lineage = previous->lineage;
+    self->last = previous->last;
+    self->version = targets ? previous->version : 0;
+    self->compares = sources && previous->compares;
+    memcpy(self->since, previous->since, sizeof(self->since));
+    self->took = sources;
+    if (sources) {
+        swap_sources(self, previous);
+    }
+    atomic_store_explicit(&self->readable, self->version, memory_order_release);
+}
+
+static bool receives(const xm_update_t *self)
+{
+    bool any = false;
+
+    for (int t = 0; t < self->tensors; ++t) {
+        any = any || xm_layout_tile_of_rank(xm_plan_tensor_dst(xm_reshard_plan(self->reshard), t),
+                                            self->rank) >= 0;
+    }
+    return any;
+}
+
+static const uint64_t *changed_of_task(void *arg, int64_t task, int tensor, int64_t end);
+
+/* What this rank needs beside the reshard. */
+static xm_status_t fill(xm_update_t *self, const xm_reshard_params_t *params, xm_update_t *previous)
+{
+    self->tensors = xm_plan_tensors(xm_reshard_plan(self->reshard));
+    self->source = calloc((size_t)self->tensors, sizeof(*self->source));
+    self->target = calloc((size_t)self->tensors, sizeof(*self->target));
+    if (self->source == NULL || self->target == NULL) {
+        return no_memory((size_t)self->tensors * sizeof(*self->source));
+    }
+    if (getrandom(&self->lineage, sizeof(self->lineage), 0) != (ssize_t)sizeof(self->lineage)) {
+        return xm_error_set(XM_ERR_INTERNAL, "no random number for an update");
+    }
+    if (previous != NULL) {
+        take_previous(self, params, previous);
+    }
+    for (int t = 0; t < self->tensors; ++t) {
+        self->target[t] = params->buffers != NULL ? params->buffers[t].dst : NULL;
+    }
+    self->receives = receives(self);
+    return open_sources(self, params);
+}
+
+xm_status_t xm_update_continue(xm_worker_t *worker, const xm_reshard_params_t *params,
+                               xm_update_t *previous, xm_update_t **update)
 {
     xm_reshard_params_t own = XM_RESHARD_PARAMS_INIT;
     xm_update_t *self;
+    word_t *words;
     xm_status_t status;
 
     if (XM_IS_NULL(worker) || XM_IS_NULL(update)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
     status = XM_PARAMS_COPY(xm_reshard_params_t, &own, params);
-    self = status == XM_OK ? calloc(1, sizeof(*self)) : NULL;
-    if (self == NULL) {
-        return status < 0 ? status : no_memory(sizeof(*self));
+    if (status == XM_OK && previous != NULL && previous->spent) {
+        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "the update has been continued already");
+    }
+    if (status < 0) {
+        return status;
+    }
+    self = calloc(1, sizeof(*self));
+    words = calloc((size_t)xm_worker_size(worker), sizeof(*words));
+    if (self == NULL || words == NULL) {
+        free(words);
+        free(self);
+        return no_memory(sizeof(*self));
     }
     own.tensor_done = NULL;
     own.device_peers = false;
     self->worker = worker;
+    self->words = words;
+    self->rank = xm_worker_rank(worker);
+    self->changes = (xm_executor_changes_t){.changed = changed_of_task, .arg = self};
     self->proves = xm_executor_proof(own.verify) == XM_VERIFY_RUN;
     status = xm_reshard_create_changes(worker, &own, &self->changes, &self->reshard);
     if (status < 0) {
+        free(words);
         free(self);
         return status;
     }
-    self->tensors = xm_plan_tensors(xm_reshard_plan(self->reshard));
-    self->source = calloc((size_t)self->tensors, sizeof(*self->source));
-    self->bits = calloc((size_t)self->tensors, sizeof(*self->bits));
-    status = self->source != NULL && self->bits != NULL ? open_sources(self, &own)
-                                                        : no_memory(sizeof(*self->source));
-    for (int t = 0; status == XM_OK && t < self->tensors; ++t) {
-        self->bits[t] = self->source[t].bits;
-    }
-    status = agree(self, status);
+    status = agree(self, fill(self, &own, previous));
     if (status < 0) {
         xm_error_t error;
 
         xm_error_save(&error, status);
+        if (self->took) {
+            swap_sources(self, previous);
+        }
         xm_update_destroy(self);
         return xm_error_restore(&error);
     }
+    if (previous != NULL) {
+        atomic_store_explicit(&previous->readable, 0, memory_order_release);
+        previous->spent = true;
+    }
     *update = self;
     return XM_OK;
+}
+
+xm_status_t xm_update_create(xm_worker_t *worker, const xm_reshard_params_t *params,
+                             xm_update_t **update)
+{
+    return xm_update_continue(worker, params, NULL, update);
 }
 
 void xm_update_destroy(xm_update_t *update)
@@ -176,53 +321,155 @@ void xm_update_destroy(xm_update_t *update)
         return;
     }
     xm_reshard_destroy(update->reshard);
-    for (int t = 0; update->source != NULL && t < update->tensors; ++t) {
-        free(update->source[t].shadow);
-        free(update->source[t].bits);
-    }
-    free(update->bits);
-    free(update->source);
+    free_sources(update);
+    free(update->target);
+    free(update->words);
     free(update);
+}
+
+/* ---- Finding -------------------------------------------------------------------------------- */
+
+/* Compares the source tile up to that element, or fills the shadow where there is nothing to
+ * compare with. */
+static void find(xm_update_t *self, source_t *source, int64_t end)
+{
+    const char *now;
+    char *shadow;
+    int64_t count;
+
+    if (end <= source->found) {
+        return; /* where there is no tile, too */
+    }
+    now = (const char *)source->src + source->found * source->element_size;
+    shadow = (char *)source->shadow + source->found * source->element_size;
+    end = (end + FIND - 1) / FIND * FIND;
+    count = (end < source->elements ? end : source->elements) - source->found;
+    if (self->compares) {
+        self->changed +=
+            (uint64_t)xm_changes_find(now, shadow, count, source->element_size,
+                                      source->bits[0] + xm_changes_words(source->found));
+    } else {
+        memcpy(shadow, now, (size_t)(count * source->element_size));
+        self->changed += (uint64_t)count;
+    }
+    source->found += count;
+}
+
+static void find_rest(xm_update_t *self)
+{
+    for (int t = 0; t < self->tensors; ++t) {
+        find(self, &self->source[t], self->source[t].elements);
+    }
+}
+
+/* The older sets get what the newer ones have, which makes each all that has changed since its
+ * version. If this commit fails they have too much, which does no harm. */
+static void gather_sets(xm_update_t *self)
+{
+    find_rest(self);
+    for (int t = 0; t < self->tensors; ++t) {
+        for (int s = 1; s < SETS && self->source[t].shadow != NULL; ++s) {
+            for (size_t w = 0; w < xm_changes_words(self->source[t].elements); ++w) {
+                self->source[t].bits[s][w] |= self->source[t].bits[s - 1][w];
+            }
+        }
+    }
+}
+
+/* The oldest version among the receivers of a task. */
+static uint64_t oldest_version(const xm_update_t *self, int64_t task)
+{
+    const xm_plan_t *plan = xm_reshard_plan(self->reshard);
+    const xm_unit_task_t one = xm_plan_task(plan, task);
+    const xm_layout_t *dst = xm_plan_tensor_dst(plan, one.tensor);
+    uint64_t oldest = UINT64_MAX;
+
+    for (int r = 0; r < xm_worker_size(self->worker); ++r) {
+        if (xm_layout_tile_of_rank(dst, r) == one.dst_tile && self->words[r].version < oldest) {
+            oldest = self->words[r].version;
+        }
+    }
+    return oldest;
+}
+
+static const uint64_t *changed_of_task(void *arg, int64_t task, int tensor, int64_t end)
+{
+    xm_update_t *self = arg;
+    uint64_t oldest = self->mixed ? oldest_version(self, task) : self->since[0];
+
+    find(self, &self->source[tensor], end);
+    for (int s = 0; s < SETS && self->compares && oldest > 0; ++s) {
+        if (oldest >= self->since[s]) {
+            return self->source[tensor].bits[s];
+        }
+    }
+    return NULL;
 }
 
 /* ---- Committing ----------------------------------------------------------------------------- */
 
-/* Finds what has changed since the last version, or fills the shadows where nothing is compared. */
-static uint64_t find_changes(xm_update_t *self)
+/* Whose versions go on: those of the rank that has the newest. What ranks have of others is no
+ * version of these. */
+static void choose_lineage(xm_update_t *self)
 {
-    uint64_t changed = 0;
+    int size = xm_worker_size(self->worker), leader = 0;
 
-    for (int t = 0; t < self->tensors; ++t) {
-        source_t *source = &self->source[t];
-
-        if (source->shadow == NULL) {
-            continue;
-        }
-        if (self->everything) {
-            memcpy(source->shadow, source->src, (size_t)(source->elements * source->element_size));
-            changed += (uint64_t)source->elements;
-        } else {
-            changed += (uint64_t)xm_changes_find(source->src, source->shadow, source->elements,
-                                                 source->element_size, source->bits);
+    self->next = 0;
+    for (int r = 0; r < size; ++r) {
+        leader = self->words[r].version > self->words[leader].version ? r : leader;
+        self->next = self->words[r].last > self->next ? self->words[r].last : self->next;
+    }
+    ++self->next;
+    for (int r = 0; r < size; ++r) {
+        if (self->words[r].lineage != self->words[leader].lineage) {
+            self->words[r].version = 0;
         }
     }
-    return changed;
+    if (self->lineage != self->words[leader].lineage) {
+        self->lineage = self->words[leader].lineage;
+        self->compares = false;
+    }
+    self->version = self->words[self->rank].version;
 }
 
-/* Whether all ranks have the same version, and one at all. */
-static xm_status_t compare_versions(xm_update_t *self)
+/* Learns what versions there are. A rank that has none writes at once what comes: it has nothing
+ * to read until the commit has ended. */
+static xm_status_t begin(xm_update_t *self, xm_update_info_t *info)
 {
-    word_t *words;
-    xm_status_t status = exchange(self, XM_OK, &words);
+    bool any = false, none = false, old = false;
+    uint64_t sent = 0, covered = 0;
+    xm_status_t status = exchange(self, XM_OK);
 
-    self->everything = self->version == 0;
-    self->next = self->last + 1;
-    for (int r = 0; status == XM_OK && r < xm_worker_size(self->worker); ++r) {
-        self->everything = self->everything || words[r].version != self->version;
-        self->next = words[r].last >= self->next ? words[r].last + 1 : self->next;
+    if (status < 0) {
+        return status;
     }
-    free(words);
-    return status;
+    choose_lineage(self);
+    self->changed = 0;
+    self->mixed = false;
+    for (int t = 0; t < self->tensors; ++t) {
+        self->source[t].found = 0;
+    }
+    for (int r = 0; r < xm_worker_size(self->worker); ++r) {
+        const word_t *word = &self->words[r];
+
+        sent += word->sent;
+        covered += word->covered;
+        any = any || (word->receives && word->version > 0);
+        none = none || (word->receives && word->version == 0);
+        old = old || (word->version > 0 && word->version < self->since[0]);
+        self->mixed = self->mixed || word->version != self->since[0];
+    }
+    self->changes.keeps = self->version > 0;
+    self->changes.in_turns = none || sent > covered / TURNS_PART;
+    if (!self->changes.keeps) {
+        atomic_store_explicit(&self->readable, 0, memory_order_relaxed);
+        atomic_thread_fence(memory_order_release);
+    }
+    if (old && self->compares) {
+        gather_sets(self);
+    }
+    info->everything = !any;
+    return XM_OK;
 }
 
 /* Everything is here, on all ranks: the journal is written, and is the next version. */
@@ -238,60 +485,76 @@ static xm_status_t write_journal(xm_update_t *self)
     return xm_executor_write_changes(executor);
 }
 
-static void describe_moved(const xm_update_t *self, xm_update_info_t *info)
+static void describe_moved(xm_update_t *self, xm_update_info_t *info)
 {
     const xm_executor_t *executor = xm_reshard_executor(self->reshard);
-    xm_executor_moved_t moved = {0, 0, 0};
 
     if (executor != NULL) {
-        xm_executor_changes_moved(executor, &moved);
+        xm_executor_changes_moved(executor, &self->moved);
     }
-    info->sent_bytes = moved.sent;
-    info->dense_bytes = moved.covered;
-    info->held_bytes = moved.held;
+    info->version = self->version;
+    info->changed = self->changed;
+    info->sent_bytes = self->moved.sent;
+    info->dense_bytes = self->moved.covered;
+    info->held_bytes = self->moved.held;
+}
+
+/* The newest set of bits begins anew, and what it had goes to the next; or all do. */
+static void settle_source(const xm_update_t *self, source_t *source, bool turn)
+{
+    const size_t words = xm_changes_words(source->elements), bytes = words * sizeof(uint64_t);
+    uint64_t *last = source->bits[2];
+
+    if (source->shadow == NULL) {
+        return;
+    }
+    for (size_t w = 0; w < words && self->compares; ++w) {
+        source->bits[1][w] |= source->bits[0][w];
+    }
+    memset(source->bits[0], 0, bytes);
+    if (turn) {
+        source->bits[2] = source->bits[1];
+        source->bits[1] = last;
+        memset(last, 0, bytes);
+    }
 }
 
 /* After this the version is this rank's; what was found for it is done with. */
 static void settle(xm_update_t *self)
 {
-    self->version = self->last = self->next;
+    bool turn = !self->compares || self->next - self->since[1] >= LASTS;
+
     for (int t = 0; t < self->tensors; ++t) {
-        if (self->source[t].bits != NULL) {
-            memset(self->source[t].bits, 0,
-                   xm_changes_words(self->source[t].elements) * sizeof(uint64_t));
-        }
+        settle_source(self, &self->source[t], turn);
     }
+    self->version = self->last = self->since[0] = self->next;
+    if (turn) {
+        self->since[2] = self->compares ? self->since[1] : self->next;
+        self->since[1] = self->next;
+    }
+    self->compares = true;
     atomic_store_explicit(&self->readable, self->version, memory_order_release);
-}
-
-/* A commit that writes at once has no version to read until it ends, and none to go back to. */
-static xm_status_t begin(xm_update_t *self, xm_update_info_t *info)
-{
-    xm_status_t status = compare_versions(self);
-
-    if (status < 0) {
-        return status;
-    }
-    self->changes.changed = self->everything ? NULL : self->bits;
-    if (self->everything) {
-        self->version = 0;
-        atomic_store_explicit(&self->readable, 0, memory_order_relaxed);
-        atomic_thread_fence(memory_order_release);
-    }
-    info->everything = self->everything;
-    info->changed = find_changes(self);
-    return XM_OK;
 }
 
 xm_status_t xm_update_commit(xm_update_t *update, int64_t deadline, xm_update_info_t *info)
 {
     xm_update_info_t own = XM_UPDATE_INFO_INIT;
-    xm_status_t status = XM_IS_NULL(update) ? XM_ERR_INVALID_ARGUMENT : begin(update, &own);
+    xm_status_t status = XM_IS_NULL(update) ? XM_ERR_INVALID_ARGUMENT : XM_OK;
 
+    if (status == XM_OK && update->spent) {
+        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "the update has been continued by another");
+    }
+    if (status == XM_OK) {
+        status = begin(update, &own);
+    }
     if (status < 0) {
         return status;
     }
-    status = agree(update, xm_reshard_run(update->reshard, deadline));
+    status = xm_reshard_run(update->reshard, deadline);
+    if (status == XM_OK) {
+        find_rest(update);
+    }
+    status = agree(update, status);
     if (status == XM_OK) {
         status = write_journal(update);
     }
@@ -303,7 +566,6 @@ xm_status_t xm_update_commit(xm_update_t *update, int64_t deadline, xm_update_in
     } else if (atomic_load(&update->readable) == 0) {
         update->version = 0; /* what has been written is no version */
     }
-    own.version = update->version;
     describe_moved(update, &own);
     if (info != NULL) {
         xm_error_t error;

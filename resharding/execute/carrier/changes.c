@@ -8,8 +8,8 @@
  *
  * What comes for this rank's tiles waits in a journal, and the tiles are written when the caller
  * says so. What this rank passes on of it is cut out of the journal, whatever range the next rank
- * wants. Where everything moves there is no journal: chunks are written as they arrive, and passed
- * on out of the tile.
+ * wants. A rank that has nothing to keep has no journal: chunks, which then are of all elements,
+ * are written as they arrive, and passed on out of the tile.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -27,32 +27,30 @@ typedef struct {
 
 /* What only these carriers need. */
 struct changing {
-    const xm_executor_changes_t *changes;
-    uint64_t *scratch;   /* bits of a range */
-    char *encoded;       /* of a copy's chunk */
-    int64_t next, chunk; /* the copy to go on with, and its chunk */
-    int64_t *first;      /* by hop: its first entry */
-    entry_t *entries;    /* of the chunks that come for this rank's tiles */
-    char *journal;       /* their bytes */
+    slot_t *waiting, *latest; /* list: chunks that have yet to be encoded */
+    uint64_t *scratch;        /* bits of a range */
+    char *encoded;            /* of a copy's chunk */
+    int64_t next, chunk;      /* the copy to go on with, and its chunk */
+    int64_t *first;           /* by hop: its first entry */
+    entry_t *entries;         /* of the chunks that come for this rank's tiles */
+    char *journal;            /* their bytes */
     size_t used, room;
     uint64_t sent, covered; /* bytes of encodings in this run, and of their elements */
 };
-
-static bool is_everything(const xm_executor_t *executor)
-{
-    return executor->changing->changes->changed == NULL;
-}
 
 /* Encodes a range out of a source tile. */
 static size_t encode(const xm_executor_t *executor, const hop_t *hop, const xm_view_t *view,
                      int64_t first, int64_t count, void *bytes)
 {
-    const struct changing *changing = executor->changing;
+    const xm_executor_changes_t *changes = executor->changes;
+    xm_cursor_t last;
 
+    xm_cursor_set(&last, view, first + count - 1);
     return xm_encoding_write(view, executor->tensors[hop->tensor].src,
-                             is_everything(executor) ? NULL
-                                                     : changing->changes->changed[hop->tensor],
-                             first, count, changing->scratch, bytes);
+                             changes->changed(changes->arg,
+                                              xm_plan_transfer(executor->plan, hop->transfer).task,
+                                              hop->tensor, last.offset / view->element_size + 1),
+                             first, count, executor->changing->scratch, bytes);
 }
 
 /* Encodes a range out of what this rank has got by the hop that feeds this one. */
@@ -65,7 +63,7 @@ static size_t encode_again(xm_executor_t *executor, const hop_t *hop, int64_t fi
     int64_t chunk = (first - feed->first) / feed->chunk;
     size_t length;
 
-    if (is_everything(executor)) {
+    if (!executor->changes->keeps) {
         return xm_encoding_write(&hop->view, executor->tensors[hop->tensor].dst, NULL, first, count,
                                  changing->scratch, bytes);
     }
@@ -129,8 +127,8 @@ static xm_status_t write_tile(const xm_executor_t *executor, const hop_t *hop, i
 static void take(xm_executor_t *executor, const hop_t *hop, int64_t chunk, const void *bytes,
                  size_t length)
 {
-    xm_status_t status = is_everything(executor) ? write_tile(executor, hop, chunk, bytes, length)
-                                                 : add_entry(executor, hop, chunk, bytes, length);
+    xm_status_t status = executor->changes->keeps ? add_entry(executor, hop, chunk, bytes, length)
+                                                  : write_tile(executor, hop, chunk, bytes, length);
 
     if (status < 0) {
         xm_executor_fail(executor, status);
@@ -193,30 +191,20 @@ static void length_done(xm_op_t *op, xm_status_t status)
     }
 }
 
-static void changes_post(slot_t *slot)
+/* The buffer of a slot is ready: its length goes first. */
+static void announce(slot_t *slot)
 {
-    const hop_t *hop = slot->hop;
     lane_t *lane = slot->lane;
     xm_executor_t *executor = lane->executor;
     uint64_t tag = slot->tag | XM_LENGTH_BIT;
-    int64_t first, count;
     xm_status_t status;
 
-    chunk_range(hop, slot->chunk, &first, &count);
-    slot->memory = executor->staging.registration;
-    if (lane_sends(lane) && hop->forward != NULL) {
-        slot->buffer = xm_forward_buffer(hop, slot->chunk, &slot->length);
-    } else {
-        slot->packed = slot->buffer = xm_executor_take_pack_buffer(lane);
-        slot->length = 0;
-    }
-    if (lane_sends(lane) && slot->packed != NULL) {
-        slot->length = hop->feed < 0 ? encode(executor, hop, &hop->view, first, count, slot->packed)
-                                     : encode_again(executor, hop, first, count, slot->packed);
-    }
     if (lane_sends(lane)) {
+        int64_t first, count;
+
+        chunk_range(slot->hop, slot->chunk, &first, &count);
         executor->changing->sent += slot->length;
-        executor->changing->covered += (uint64_t)(count * hop->view.element_size);
+        executor->changing->covered += (uint64_t)(count * slot->hop->view.element_size);
     }
     slot->copied = (int64_t)slot->length;
     slot->ack_busy = true;
@@ -230,6 +218,63 @@ static void changes_post(slot_t *slot)
     if (status != XM_IN_PROGRESS) {
         length_done(&slot->ack, status);
     }
+}
+
+/* What has to be encoded waits for its turn in changes_move(). */
+static void changes_post(slot_t *slot)
+{
+    const hop_t *hop = slot->hop;
+    lane_t *lane = slot->lane;
+    struct changing *changing = lane->executor->changing;
+
+    slot->memory = lane->executor->staging.registration;
+    if (lane_sends(lane) && hop->forward != NULL) {
+        slot->buffer = xm_forward_buffer(hop, slot->chunk, &slot->length);
+        announce(slot);
+        return;
+    }
+    slot->packed = slot->buffer = xm_executor_take_pack_buffer(lane);
+    slot->length = 0;
+    if (!lane_sends(lane)) {
+        announce(slot);
+        return;
+    }
+    slot->pending = NULL;
+    *(changing->waiting != NULL ? &changing->latest->pending : &changing->waiting) = slot;
+    changing->latest = slot;
+}
+
+/* Encodes what waits, in the order in which it was posted: by slices, between which the network
+ * takes what is ready. After a failure it only ends. */
+static int64_t changes_move(xm_executor_t *executor, int64_t budget)
+{
+    struct changing *changing = executor->changing;
+
+    while (changing->waiting != NULL && (budget > 0 || executor->result < 0)) {
+        slot_t *slot = changing->waiting;
+        const hop_t *hop = slot->hop;
+        int64_t first, count;
+
+        changing->waiting = slot->pending;
+        if (executor->result == XM_OK) {
+            chunk_range(hop, slot->chunk, &first, &count);
+            slot->length = hop->feed < 0
+                               ? encode(executor, hop, &hop->view, first, count, slot->packed)
+                               : encode_again(executor, hop, first, count, slot->packed);
+            budget -= count * hop->view.element_size;
+        }
+        if (executor->result == XM_OK) {
+            announce(slot);
+        } else {
+            xm_executor_chunk_ended(slot, executor->result);
+        }
+    }
+    return budget;
+}
+
+static bool changes_busy(const xm_executor_t *executor)
+{
+    return executor->changing->waiting != NULL;
 }
 
 static bool changes_ended(slot_t *slot)
@@ -345,11 +390,11 @@ static xm_status_t changes_create(xm_executor_t *executor, const xm_executor_par
 {
     struct changing *made = calloc(1, sizeof(*made));
 
+    (void)params;
     executor->changing = made; /* freed with the executor */
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for what changes");
     }
-    made->changes = params->changes;
     if (executor->device != NULL) {
         return xm_error_set(XM_ERR_UNSUPPORTED,
                             "rank %d: a tile lies on a device, and updates are found by the host: "
@@ -387,6 +432,8 @@ void xm_executor_changes_moved(const xm_executor_t *executor, xm_executor_moved_
 const carrier_t xm_carrier_changes = {.packs = true,
                                       .create = changes_create,
                                       .post = changes_post,
+                                      .move = changes_move,
+                                      .busy = changes_busy,
                                       .ended = changes_ended,
                                       .cancel = changes_cancel,
                                       .destroy = changes_destroy};

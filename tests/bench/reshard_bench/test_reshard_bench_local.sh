@@ -47,6 +47,15 @@ fi
 # Updates: what has changed moves, whatever it is; fewer bytes where less has.
 set -- -n 6 --src-mesh 2 --dst-mesh 4 --src-ranks 0-1 --dst-ranks 2-5 --src-spec S0R --dst-spec RS0 --shape 1500x1401
 run 2 "$@" --hosts 2 --partition chunk --density 4 --strategy broadcast,send_recv -i 2
+sed -n 's/.*update below sends \([0-9.]*\) % .*/\1/p' "$out" |
+    awk 'NR > 1 && ($1 / first - 1 > 0.1 || first / $1 - 1 > 0.1) { bad = 1 } { first = $1 } END { exit bad || NR != 2 }' ||
+    fail "updates by two strategies send different changes"
+# What is predicted is counted by other numbers than those that are sent.
+for density in 0.2 1 3 10; do
+    run 1 "$@" --hosts 2 --dtype bf16 --shape 3000x1401 --partition chunk --density $density -i 2
+    sed -n 's/.*update below sends \([0-9.]*\) % .* predicted: \([0-9.]*\) %.*/\1 \2/p' "$out" |
+        awk '{ exit !($1 / $2 < 1.05 && $2 / $1 < 1.05) }' || fail "of $density % other bytes are sent than predicted"
+done
 for density in 0.05 5 100; do
     run 1 "$@" --hosts 3 --partition chunk --dtype bf16 --density $density
 done

@@ -75,9 +75,58 @@ def lose_a_source(rank):
     job.close()
 
 
+def plan_of(job, servers):
+    """From the rows of the first two ranks to servers that have all of it."""
+    dst = Layout(Mesh((servers,), range(2, 2 + servers)), "RR", (ROWS, COLUMNS))
+    return dst, Plan(TensorSpec(SRC, dst, bits=16, name="weights"), job.network())
+
+
+def go_on(rank, port):
+    """Three ranks commit, a fourth comes late, and the third dies; nobody is sent more than it lacks."""
+    update, seen = None, 0
+    src, dst = tile(SRC, rank, 1), None if rank < 2 else bytearray(2 * ROWS * COLUMNS)
+    whole = Layout(Mesh((1,), (rank,)), "RR", (ROWS, COLUMNS))
+
+    def commit(version, everything):
+        if src is not None:
+            src[:] = tile(SRC, rank, version)
+        commit = update.commit()
+        assert commit.version == version and commit.everything == everything, commit
+        assert dst is None or dst == tile(whole, rank, version)
+        return commit
+
+    if rank < 3:
+        later = os.environ["MASTER_PORT"]
+        os.environ.update(WORLD_SIZE="3", MASTER_PORT=str(port))
+        with Job.from_env(timeout=ranks.TIMEOUT) as job:
+            update = Update(job, plan_of(job, 1)[1], src=src, dst=dst)
+            commit(1, True)
+            seen = commit(2, False).version
+        assert update.version == seen
+        os.environ.update(WORLD_SIZE="4", MASTER_PORT=later)
+    with Job.from_env(timeout=ranks.TIMEOUT) as job:
+        update = Update(job, plan_of(job, 2)[1], src=src, dst=dst, previous=update)
+        assert update.version == seen
+        commit(3, False)
+        if rank == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with unittest.TestCase().assertRaises((errors.PeerDiedError, errors.AbortedError)):
+            commit(4, False)
+        assert update.version == 3 and (dst is None or dst == tile(whole, rank, 3))
+        job.shrink()
+        with unittest.TestCase().assertRaises(errors.CrossmeshError):
+            update.commit()
+        update = Update(job, plan_of(job, 1)[1], src=src, dst=dst, previous=update)
+        assert commit(4, False).sent_bytes < ROWS * COLUMNS
+    update.close()
+
+
 class Updates(unittest.TestCase):
     def test_every_version_is_the_sources(self):
         ranks.wait(ranks.start(4, keep_up, hosts=2))
+
+    def test_others_go_on_in_other_groups(self):
+        ranks.wait(ranks.start(4, go_on, ranks.free_port()), doomed={3})
 
     def test_a_death_leaves_the_version_before(self):
         ranks.wait(ranks.start(4, lose_a_source, hosts=2), doomed={0})

@@ -123,6 +123,7 @@ START_TEST(encodings_bring_what_has_changed)
         int64_t first = random_int(&random, 0, (int)pair.volume - 1);
         int64_t count = random_int(&random, 1, (int)(pair.volume - first));
         size_t limit = xm_encoding_limit(count, pair.size), length;
+        int64_t picked, runs;
         bool all = random_int(&random, 0, 9) == 0;
 
         fill(&random, before, (size_t)(pair.elements[0] * pair.size));
@@ -147,6 +148,17 @@ START_TEST(encodings_bring_what_has_changed)
         length = xm_encoding_write(&pair.view[0], now, all ? NULL : changed, first, count, scratch,
                                    bytes);
         ck_assert_uint_le(length, 12 + (size_t)(count * pair.size));
+        picked = runs = 0;
+        for (int64_t e = first, before_it = -1; e < first + count; ++e) {
+            int64_t at = element_of(&pair, 0, e);
+
+            if (all || (changed[at / 64] >> (at % 64) & 1) != 0) {
+                ++picked;
+                runs += before_it != e - 1 || e == first;
+                before_it = e;
+            }
+        }
+        ck_assert_uint_eq(xm_encoding_bytes(count, picked, runs, pair.size), length);
         for (size_t b = limit; b < limit + 32; ++b) {
             ck_assert_int_eq(bytes[b], 0x5a);
         }

@@ -290,6 +290,8 @@ static int misuse(const xm_job_env_t *env, int listen_fd, void *arg)
     (void)arg;
     local_expect_fails(xm_update_create(NULL, NULL, NULL), XM_ERR_INVALID_ARGUMENT,
                        "worker is NULL");
+    local_expect_fails(xm_update_continue(worker, NULL, NULL, NULL), XM_ERR_INVALID_ARGUMENT,
+                       "update is NULL");
     local_expect_fails(xm_update_commit(NULL, 0, NULL), XM_ERR_INVALID_ARGUMENT, "update is NULL");
     local_expect(xm_update_read_begin(NULL) == 0 && !xm_update_read_end(NULL, 0) &&
                      xm_update_plan(NULL) == NULL,

@@ -405,14 +405,14 @@ class Job:
 
     def _end_everything(self) -> None:
         for reshard in list(self._reshards):
-            reshard.close()
+            reshard._leave()
         for request in list(self._requests):
             request._drop()
         self._destroy_orphans()
 
     def shrink(self, timeout: float | None = None, min_size: int = 0, exclude: Sequence[int] = ()) -> None:
         """Makes a group of the ranks that are alive, with new numbers; `rank`, `size` and hosts change. Reshards of the
-        old group are closed. Collective among the living. The group must have `min_size` ranks, by default more than
+        old group are closed, and an Update can be continued. Collective among the living. The group must have `min_size` ranks, by default more than
         half; the ranks `exclude` are left out, whether they live or not, and must not call it."""
         without = (ctypes.c_int * len(exclude))(*exclude)
         params = _native.GroupShrinkParams(

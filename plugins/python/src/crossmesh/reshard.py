@@ -278,6 +278,8 @@ class Reshard:
         """Frees the reshard. A run in flight is given up, here and on the other ranks."""
         _free(self, self._request)
 
+    _leave = close
+
     def __enter__(self) -> Reshard:
         return self
 

@@ -14,9 +14,14 @@ from ._native import lib, raw
 from .errors import CrossmeshError, InputError
 from .job import Job
 from .plan import Plan
-from .reshard import _VERIFY, _free, _tiles, _types
+from .reshard import _VERIFY, _tiles, _types
 
 __all__ = ["Commit", "Update"]
+
+
+def _destroy(handle: int, _kept: object) -> None:
+    """Of an update whose group is no more, which any thread may destroy at any time."""
+    raw.xm_update_destroy(handle)
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,7 @@ class Commit:
     """What a commit came to on this rank."""
 
     version: int
-    everything: bool  # nothing was compared: all elements have moved
+    everything: bool  # no destination had a version: all elements have moved
     changed: int  # elements of this rank's source tiles
     sent_bytes: int
     dense_bytes: int  # that it would have sent of everything
@@ -38,6 +43,10 @@ class Update:
     Arguments are those of `Reshard`. A commit finds what differs from the last version, moves that, and writes it on
     all ranks when all have theirs. After one that failed, all destinations are still the version that they were, and
     the next commit brings what both would have. Host memory only; a shadow takes as much as the source tiles.
+
+    In another group, after `job.shrink()` or in a job with others who have come, `Update(…, previous=update)` goes on
+    from what this rank had, with the same tiles at the same place: whoever has no version is sent everything, whoever
+    was away what has changed since. Ranks that are new give None.
     """
 
     def __init__(
@@ -50,6 +59,7 @@ class Update:
         dtype: str | None = None,
         memory_limit: int = 0,
         verify: str | None = None,
+        previous: Update | None = None,
     ) -> None:
         self._job, self.plan = job, plan
         try:
@@ -67,13 +77,21 @@ class Update:
         )
         handle = ctypes.c_void_p()
         with job._slot() as worker:
-            lib.xm_update_create(worker, params, handle)
+            lib.xm_update_continue(worker, params, None if previous is None else previous._check(), handle)
             self._handle: int | None = handle.value
-            self._finalizer = weakref.finalize(
-                self, job._orphans.append, (raw.xm_update_destroy, handle.value or 0, (plan, self._buffers))
-            )
-            self._finalizer.atexit = False
+            self._destroyed_by(job._orphans.append, (raw.xm_update_destroy, handle.value or 0, (plan, self._buffers)))
             job._reshards.add(self)
+        if previous is not None:
+            previous.close()
+
+    def _destroyed_by(self, destroy: Callable[..., Any], *arguments: Any) -> None:
+        self._finalizer = weakref.finalize(self, destroy, *arguments)
+        self._finalizer.atexit = False
+
+    def _leave(self) -> None:
+        """The group ends. What this rank has stays, for an update that goes on from it."""
+        if self._handle is not None and self._finalizer.detach() is not None:
+            self._destroyed_by(_destroy, self._handle, (self.plan, self._buffers))
 
     def _check(self) -> int:
         if self._handle is None:
@@ -106,7 +124,16 @@ class Update:
 
     def close(self) -> None:
         """Frees the update."""
-        _free(self)
+        job = self._job
+        if self._handle is None or not self._finalizer.alive:
+            return
+        if job.closed:
+            self._finalizer()
+        else:
+            with job._slot():
+                self._finalizer()
+                job._destroy_orphans()
+        self._handle = None
 
     def __enter__(self) -> Update:
         return self
