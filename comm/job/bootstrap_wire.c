@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const uint32_t magic = 0x31424d58; /* "XMB1" */
-enum { VERSION = 2, LOWEST_STATUS = -99 };
+enum { VERSION = 3, LOWEST_STATUS = -99 };
 /* The smallest encodings: an identity without a host name, and what contains one. */
 enum {
     SMALLEST_IDENTITY = 14,
@@ -121,6 +121,7 @@ static bool length_allowed(uint32_t type, uint32_t length)
     case XM_BOOTSTRAP_NOTE:
         return length <= XM_BOOTSTRAP_MAX_GATHER;
     case XM_BOOTSTRAP_GOODBYE:
+    case XM_BOOTSTRAP_ALIVE:
         return length == 0;
     default:
         return false;
