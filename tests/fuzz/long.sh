@@ -17,7 +17,7 @@ work=${WORK:-$build/long}
 mkdir -p "$work"
 # What was found is run again with full reports; until then short stacks and little quarantine are thrice as fast.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-malloc_context_size=1:quarantine_size_mb=8}"
-export LSAN_OPTIONS="suppressions=$corpora/../fuzz.supp:print_suppressions=0"
+export LSAN_OPTIONS="suppressions=$corpora/../../fuzz.supp:print_suppressions=0"
 if [ ! -e "$work/running" ]; then
     rm -f "$work"/*.executions "$work"/*.edges
     echo 0 >"$work/running" # seconds so far
