@@ -48,9 +48,9 @@ void xm_detector_begin(xm_detector_t *detector, uint32_t generation, const int *
  * Waits, for a moment at most, until all that are watched have answered once: from then on silence
  * means something; or until one of them has ended. Of whom no answer comes, questions may be
  * blocked, or it is held up at the start; it is not blamed later for silence (after a while there
- * is one warning).
+ * is one warning). Then all ranks meet in the bootstrap, which finds who has hung meanwhile.
  */
-void xm_detector_await(xm_detector_t *detector);
+xm_status_t xm_detector_await(xm_detector_t *detector, xm_bootstrap_t *bootstrap, double timeout);
 
 /** What the bootstrap of the group that has begun asks and tells. */
 xm_bootstrap_guard_t xm_detector_guard(xm_detector_t *detector);

@@ -94,9 +94,9 @@ static bool all_answer(xm_detector_t *self)
 
 /* Not long, because some may start late. Everything that woke it is announced again afterwards,
  * since this loop has taken it off the descriptor. */
-void xm_detector_await(xm_detector_t *detector)
+xm_status_t xm_detector_await(xm_detector_t *detector, xm_bootstrap_t *bootstrap, double timeout)
 {
-    int64_t deadline = xm_clock_ns() + AWAIT_MS * INT64_C(1000000);
+    int64_t began = xm_clock_ns(), deadline = began + AWAIT_MS * INT64_C(1000000);
 
     while (!all_answer(detector) && xm_clock_ns() < deadline) {
         struct pollfd entry = {.fd = detector->news_fd, .events = POLLIN};
@@ -109,6 +109,12 @@ void xm_detector_await(xm_detector_t *detector)
     lock(detector);
     xm_detector_announce(detector);
     unlock(detector, false);
+    /* For as long as this rank has heard nothing here, one that hangs has said nothing. */
+    if (bootstrap->silence > 0) {
+        xm_bootstrap_attend(bootstrap,
+                            (double)(bootstrap->silence - (xm_clock_ns() - began)) * 1e-9);
+    }
+    return xm_bootstrap_barrier(bootstrap, timeout);
 }
 
 /* Watches a rank, or no longer. The lowest rank of the group and the others stay watched by each

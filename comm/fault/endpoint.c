@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "comm/base.h"
+#include "comm/fault/liveness.h"
 
 enum { BACKLOG = 4096, CARD_HEAD = 2 + 2 + 4 + XM_SIPHASH_KEY_SIZE + 1 };
 
@@ -220,7 +221,8 @@ static xm_status_t exchange_cards(xm_endpoints_t *endpoints, xm_bootstrap_t *boo
 
 /* Opens all; collective. First addresses come first, since they decide what the sockets are bound
  * to. On failure everything is closed. */
-xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstrap, double timeout)
+xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstrap, double interval,
+                              double timeout)
 {
     xm_status_t status;
 
@@ -234,6 +236,7 @@ xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstr
     if (endpoints->of == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d endpoints", endpoints->size);
     }
+    xm_bootstrap_attend(bootstrap, XM_LIVENESS_SILENT * interval);
     status = exchange_addresses(endpoints, bootstrap, timeout);
     if (status == XM_OK) {
         status = open_socket(endpoints, SOCK_DGRAM, &endpoints->datagram_fd);

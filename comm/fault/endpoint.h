@@ -40,8 +40,13 @@ typedef struct xm_endpoints {
     int datagram_fd, stream_fd; /**< non-blocking; -1 when closed */
 } xm_endpoints_t;
 
-/** Opens the sockets and exchanges addresses. Collective over a TCP bootstrap. */
-xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstrap, double timeout);
+/**
+ * Opens the sockets and exchanges addresses. Collective over a TCP bootstrap, as the first thing
+ * that the ranks do when they have met: there is no detector yet, so their bootstrap finds out who
+ * hangs, by the detector's rule with its @p interval (0: not at all), until it gets a guard.
+ */
+xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstrap, double interval,
+                              double timeout);
 void xm_endpoints_close(xm_endpoints_t *endpoints);
 
 /** Reads what a rank tells of itself; @p endpoint is zeroed before. */

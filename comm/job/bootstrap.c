@@ -134,6 +134,11 @@ static xm_status_t await_gathered(xm_bootstrap_t *bootstrap, double timeout)
         if (remaining <= 0.0) {
             return xm_bootstrap_allgather_abandon(bootstrap, timeout);
         }
+        if (bootstrap->silence > 0) {
+            double pause = (double)(bootstrap->silence / XM_BOOTSTRAP_SIGNS) * 1e-9;
+
+            remaining = pause < remaining ? pause : remaining;
+        }
         wait_for_news(bootstrap, remaining, &nap_ns);
     }
     return status;

@@ -51,9 +51,13 @@ struct xm_bootstrap {
     const xm_bootstrap_ops_t *ops;
     int rank;
     int size;
-    bool posted;                /**< an allgather is in flight */
+    bool posted;     /**< an allgather is in flight */
+    int64_t silence; /**< ns that a rank may say nothing; 0: any, see xm_bootstrap_attend() */
     xm_bootstrap_fault_t fault; /**< the sticky fault status; status XM_OK while there is none */
 };
+
+/* How often a rank says that it lives in the longest silence that is allowed. */
+enum { XM_BOOTSTRAP_SIGNS = 8 };
 
 /** The fault status as a status with its sentence, XM_OK when there is none. */
 xm_status_t xm_bootstrap_fault_status(const xm_bootstrap_t *bootstrap);

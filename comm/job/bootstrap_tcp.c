@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "comm/base.h"
+#include "comm/job/launcher.h"
 
 /* EVENTS: taken in one poll. FIN_MS: how long a leaving rank waits for the kernel to take
  * its last frames. */
@@ -78,6 +79,8 @@ static void serve_frame(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t
     xm_bootstrap_fault_t found = {0};
 
     switch (link->frame.type) {
+    case XM_BOOTSTRAP_ALIVE:
+        return;
     case XM_BOOTSTRAP_GATHER:
     case XM_BOOTSTRAP_GATHERV:
         if (xm_bootstrap_tcp_take_block(self, rank)) {
@@ -117,6 +120,8 @@ static void obey_frame(xm_bootstrap_tcp_t *self, xm_bootstrap_fault_t *fault)
     xm_bootstrap_fault_t found = {0};
 
     switch (link->frame.type) {
+    case XM_BOOTSTRAP_ALIVE:
+        return;
     case XM_BOOTSTRAP_GATHERED:
     case XM_BOOTSTRAP_GATHEREDV:
         if (xm_bootstrap_tcp_take_result(self)) {
@@ -158,6 +163,9 @@ static void drain_link(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t 
         } else {
             obey_frame(self, fault);
         }
+    }
+    if (heard) {
+        self->peers[rank].heard_at = xm_clock_ns();
     }
     if (heard && self->guarded) {
         self->guard.heard(self->guard.arg, rank);
@@ -223,6 +231,56 @@ static void hear_guard(xm_bootstrap_tcp_t *self, xm_bootstrap_fault_t *fault)
     }
 }
 
+void xm_bootstrap_attend(xm_bootstrap_t *bootstrap, double seconds)
+{
+    xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
+
+    bootstrap->silence = (int64_t)(seconds * 1e9);
+    self->looked_at = xm_clock_ns();
+    for (int rank = 0; rank < self->peer_count; ++rank) {
+        self->peers[rank].heard_at = self->looked_at;
+    }
+}
+
+/* Whether the allgather in flight needs the rank to do something. */
+static bool is_waited_for(const xm_bootstrap_tcp_t *self, int rank)
+{
+    const xm_bootstrap_peer_t *peer = &self->peers[rank];
+
+    return self->base.posted && peer->link.fd >= 0 &&
+           (!xm_bootstrap_link_idle(&peer->link) ||
+            (!self->gathered && (self->base.rank != 0 || !peer->contributed)));
+}
+
+/* Says that this rank lives, and finds out who does not. What it was held up itself does not count
+ * against the others: it may have heard nothing because of that. */
+static void look_after_ranks(xm_bootstrap_tcp_t *self, xm_bootstrap_fault_t *fault)
+{
+    int64_t now = xm_clock_ns(), pause = self->base.silence / XM_BOOTSTRAP_SIGNS;
+    int64_t held_up = now - self->looked_at > 2 * pause ? now - self->looked_at : 0;
+    bool say = now - self->said_at >= pause;
+
+    self->looked_at = now;
+    self->said_at = say ? now : self->said_at;
+    for (int rank = 0; rank < self->peer_count; ++rank) {
+        xm_bootstrap_peer_t *peer = &self->peers[rank];
+        xm_bootstrap_fault_t found = {0};
+        char what[XM_BOOTSTRAP_HOST_SIZE + 64];
+
+        peer->heard_at += held_up;
+        if (say && peer->link.fd >= 0 && xm_bootstrap_link_idle(&peer->link)) {
+            xm_bootstrap_link_send(&peer->link, XM_BOOTSTRAP_ALIVE, 0, NULL, 0);
+        }
+        if (is_waited_for(self, rank) && now - peer->heard_at > self->base.silence) {
+            (void)snprintf(what, sizeof(what), "stopped answering rank %d (host %s) %.1f s ago",
+                           self->base.rank, self->host, (double)(now - peer->heard_at) * 1e-9);
+            xm_bootstrap_tcp_fault_of(self, rank, XM_ERR_PEER_DIED, what, &found);
+            keep_worse(fault, &found);
+            xm_launch_report(self->base.rank, rank);
+        }
+    }
+}
+
 /* Looks at all links without waiting. Faults are collected first and settled once, so that the
  * worst of one poll wins. */
 static xm_status_t tcp_poll(xm_bootstrap_t *bootstrap)
@@ -244,6 +302,9 @@ static xm_status_t tcp_poll(xm_bootstrap_t *bootstrap)
             drain_link(self, rank, &fault);
         }
     }
+    if (bootstrap->silence > 0 && bootstrap->fault.status == XM_OK) {
+        look_after_ranks(self, &fault);
+    }
     if (fault.status != XM_OK) {
         xm_bootstrap_tcp_settle(self, &fault);
     }
@@ -262,6 +323,7 @@ static xm_status_t tcp_set_guard(xm_bootstrap_t *bootstrap, const xm_bootstrap_g
     }
     self->guard = *guard;
     self->guarded = true;
+    bootstrap->silence = 0;
     for (int rank = 0; rank < self->peer_count; ++rank) {
         if (self->peers[rank].link.fd >= 0) {
             xm_bootstrap_link_hurry(&self->peers[rank].link);

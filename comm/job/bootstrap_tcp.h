@@ -36,6 +36,7 @@ typedef struct xm_bootstrap_peer {
     int pid;
     char *host;
     bool left;        /**< said goodbye */
+    int64_t heard_at; /**< when something has come last; while ranks are attended to */
     uint8_t *block;   /**< rank 0: its contribution to the current or next allgather */
     bool contributed; /**< rank 0: block is there (it may have no bytes) */
     bool variable;    /**< rank 0: which may have a length of its own */
@@ -61,6 +62,7 @@ typedef struct xm_bootstrap_tcp {
     uint8_t *bulk; /**< rank 0: the last result as a frame, until there is another */
     size_t bulk_length;
     uint32_t bulk_sequence;
+    int64_t looked_at, said_at; /**< of xm_bootstrap_attend() */
     bool guarded;
     xm_bootstrap_guard_t guard;
 } xm_bootstrap_tcp_t;
@@ -125,6 +127,12 @@ xm_status_t xm_bootstrap_tcp_post_blobs(xm_bootstrap_t *bootstrap, const void *s
 xm_status_t xm_bootstrap_tcp_take_blobs(xm_bootstrap_t *bootstrap, void **blobs, size_t *offsets);
 xm_status_t xm_bootstrap_tcp_test(xm_bootstrap_t *bootstrap);
 xm_status_t xm_bootstrap_tcp_abandon(xm_bootstrap_t *bootstrap, double waited);
+
+/**
+ * Until there is a guard: all ranks do little else than wait in allgathers, and meanwhile each says
+ * that it lives; one that is waited for and has said nothing for @p seconds hangs. 0: none does.
+ */
+void xm_bootstrap_attend(xm_bootstrap_t *bootstrap, double seconds);
 
 /** The address that others reach this rank at, as the connections of a TCP bootstrap know it; of
  *  several one that is not the loopback interface's. */

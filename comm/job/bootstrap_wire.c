@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const uint32_t magic = 0x31424d58; /* "XMB1" */
-enum { VERSION = 2, LOWEST_STATUS = -99 };
+enum { VERSION = 3, LOWEST_STATUS = -99 };
 /* The smallest encodings: an identity without a host name, and what contains one. */
 enum {
     SMALLEST_IDENTITY = 14,
@@ -18,33 +18,10 @@ enum {
     FLAG_SECRET = 1
 };
 
-/* Little-endian, byte by byte: the machines of a job may differ in order and alignment. */
-static void put_u16(uint8_t *bytes, uint32_t value)
-{
-    bytes[0] = (uint8_t)value;
-    bytes[1] = (uint8_t)(value >> 8);
-}
-
-static void put_u32(uint8_t *bytes, uint32_t value)
-{
-    put_u16(bytes, value & 0xffff);
-    put_u16(bytes + 2, value >> 16);
-}
-
-static uint32_t get_u16(const uint8_t *bytes)
-{
-    return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8;
-}
-
-static uint32_t get_u32(const uint8_t *bytes)
-{
-    return get_u16(bytes) | get_u16(bytes + 2) << 16;
-}
-
 /* Negative numbers occur: fault statuses, and rank -1 for a fault that is nobody's. */
 static int get_i32(const uint8_t *bytes)
 {
-    return (int)(int32_t)get_u32(bytes);
+    return (int)(int32_t)xm_get_le(bytes, 4);
 }
 
 static bool is_control(uint8_t byte)
@@ -58,7 +35,7 @@ static size_t put_text(uint8_t *bytes, const char *text, size_t size)
 {
     size_t length = strnlen(text, size - 1);
 
-    put_u16(bytes, (uint32_t)length);
+    xm_put_le(bytes, (uint32_t)length, 2);
     for (size_t i = 0; i < length; ++i) {
         uint8_t byte = (uint8_t)text[i];
 
@@ -69,7 +46,7 @@ static size_t put_text(uint8_t *bytes, const char *text, size_t size)
 
 static xm_status_t get_text(const uint8_t *bytes, size_t length, char *text, size_t size)
 {
-    size_t text_length = get_u16(bytes);
+    size_t text_length = (size_t)xm_get_le(bytes, 2);
 
     /* The text must fill the rest of the frame, so a frame has no bytes that nobody checks. */
     if (text_length + 2 != length || text_length >= size) {
@@ -90,11 +67,11 @@ static xm_status_t get_text(const uint8_t *bytes, size_t length, char *text, siz
 void xm_bootstrap_header_encode(const xm_bootstrap_header_t *header,
                                 uint8_t bytes[XM_BOOTSTRAP_HEADER_SIZE])
 {
-    put_u32(bytes, magic);
-    put_u16(bytes + 4, VERSION);
-    put_u16(bytes + 6, (uint32_t)header->type);
-    put_u32(bytes + 8, header->sequence);
-    put_u32(bytes + 12, header->length);
+    xm_put_le(bytes, magic, 4);
+    xm_put_le(bytes + 4, VERSION, 2);
+    xm_put_le(bytes + 6, (uint32_t)header->type, 2);
+    xm_put_le(bytes + 8, header->sequence, 4);
+    xm_put_le(bytes + 12, header->length, 4);
 }
 
 /* Checks a length against its type, and thereby that the type exists. Memory for the payload is
@@ -121,6 +98,7 @@ static bool length_allowed(uint32_t type, uint32_t length)
     case XM_BOOTSTRAP_NOTE:
         return length <= XM_BOOTSTRAP_MAX_GATHER;
     case XM_BOOTSTRAP_GOODBYE:
+    case XM_BOOTSTRAP_ALIVE:
         return length == 0;
     default:
         return false;
@@ -132,9 +110,10 @@ static bool length_allowed(uint32_t type, uint32_t length)
 xm_status_t xm_bootstrap_header_decode(const uint8_t bytes[XM_BOOTSTRAP_HEADER_SIZE],
                                        xm_bootstrap_header_t *header)
 {
-    uint32_t version = get_u16(bytes + 4), type = get_u16(bytes + 6), length = get_u32(bytes + 12);
+    uint32_t version = (uint32_t)xm_get_le(bytes + 4, 2), type = (uint32_t)xm_get_le(bytes + 6, 2),
+             length = (uint32_t)xm_get_le(bytes + 12, 4);
 
-    if (get_u32(bytes) != magic) {
+    if (xm_get_le(bytes, 4) != magic) {
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: not one of crossmesh's");
     }
     if (version != VERSION) {
@@ -144,17 +123,18 @@ xm_status_t xm_bootstrap_header_decode(const uint8_t bytes[XM_BOOTSTRAP_HEADER_S
     if (!length_allowed(type, length)) {
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: type %u with %u bytes", type, length);
     }
-    *header = (xm_bootstrap_header_t){
-        .type = (xm_bootstrap_type_t)type, .sequence = get_u32(bytes + 8), .length = length};
+    *header = (xm_bootstrap_header_t){.type = (xm_bootstrap_type_t)type,
+                                      .sequence = (uint32_t)xm_get_le(bytes + 8, 4),
+                                      .length = length};
     return XM_OK;
 }
 
 size_t xm_bootstrap_identity_encode(const xm_bootstrap_identity_t *identity,
                                     uint8_t bytes[XM_BOOTSTRAP_IDENTITY_SIZE])
 {
-    put_u32(bytes, (uint32_t)identity->rank);
-    put_u32(bytes + 4, (uint32_t)identity->size);
-    put_u32(bytes + 8, (uint32_t)identity->pid);
+    xm_put_le(bytes, (uint32_t)identity->rank, 4);
+    xm_put_le(bytes + 4, (uint32_t)identity->size, 4);
+    xm_put_le(bytes + 8, (uint32_t)identity->pid, 4);
     return 12 + put_text(bytes + 12, identity->host, sizeof(identity->host));
 }
 
@@ -190,17 +170,17 @@ xm_status_t xm_bootstrap_identity_decode(const uint8_t *bytes, size_t length,
 void xm_bootstrap_challenge_encode(const xm_bootstrap_challenge_t *challenge,
                                    uint8_t bytes[XM_BOOTSTRAP_CHALLENGE_SIZE])
 {
-    put_u32(bytes, challenge->secret ? FLAG_SECRET : 0);
+    xm_put_le(bytes, challenge->secret ? FLAG_SECRET : 0, 4);
     memcpy(bytes + 4, challenge->nonce, XM_JOB_NONCE_SIZE);
 }
 
 xm_status_t xm_bootstrap_challenge_decode(const uint8_t *bytes, size_t length,
                                           xm_bootstrap_challenge_t *challenge)
 {
-    if (length != XM_BOOTSTRAP_CHALLENGE_SIZE || get_u32(bytes) > FLAG_SECRET) {
+    if (length != XM_BOOTSTRAP_CHALLENGE_SIZE || xm_get_le(bytes, 4) > FLAG_SECRET) {
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: a challenge of %zu bytes", length);
     }
-    challenge->secret = get_u32(bytes) == FLAG_SECRET;
+    challenge->secret = xm_get_le(bytes, 4) == FLAG_SECRET;
     memcpy(challenge->nonce, bytes + 4, XM_JOB_NONCE_SIZE);
     return XM_OK;
 }
@@ -259,8 +239,8 @@ xm_status_t xm_bootstrap_welcome_decode(const uint8_t *bytes, size_t length,
 void xm_bootstrap_card_encode(const xm_bootstrap_card_t *card,
                               uint8_t bytes[XM_BOOTSTRAP_CARD_SIZE])
 {
-    put_u16(bytes, (uint32_t)card->port);
-    put_u16(bytes + 2, (uint32_t)card->count);
+    xm_put_le(bytes, (uint32_t)card->port, 2);
+    xm_put_le(bytes + 2, (uint32_t)card->count, 2);
     memcpy(bytes + 4, card->secret, sizeof(card->secret));
     memcpy(bytes + 4 + sizeof(card->secret), card->addresses, sizeof(card->addresses));
 }
@@ -270,13 +250,13 @@ void xm_bootstrap_card_encode(const xm_bootstrap_card_t *card,
 xm_status_t xm_bootstrap_card_decode(const uint8_t bytes[XM_BOOTSTRAP_CARD_SIZE],
                                      xm_bootstrap_card_t *card)
 {
-    uint32_t count = get_u16(bytes + 2);
+    uint32_t count = (uint32_t)xm_get_le(bytes + 2, 2);
 
     /* The count is checked because it limits a loop over the addresses. */
     if (count > XM_BOOTSTRAP_CARD_ADDRESSES) {
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap card: %u addresses", count);
     }
-    card->port = (int)get_u16(bytes);
+    card->port = (int)xm_get_le(bytes, 2);
     card->count = (int)count;
     memcpy(card->secret, bytes + 4, sizeof(card->secret));
     memcpy(card->addresses, bytes + 4 + sizeof(card->secret), sizeof(card->addresses));
@@ -285,7 +265,7 @@ xm_status_t xm_bootstrap_card_decode(const uint8_t bytes[XM_BOOTSTRAP_CARD_SIZE]
 
 void xm_bootstrap_length_encode(uint32_t length, uint8_t bytes[4])
 {
-    put_u32(bytes, length);
+    xm_put_le(bytes, length, 4);
 }
 
 /* Turns the table of lengths into offsets. A sum that does not match the payload exactly is
@@ -302,7 +282,7 @@ xm_status_t xm_bootstrap_lengths_decode(const uint8_t *bytes, size_t length, int
     }
     offsets[0] = 0;
     for (int rank = 0; rank < size; ++rank) {
-        offsets[rank + 1] = offsets[rank] + get_u32(bytes + 4 * (size_t)rank);
+        offsets[rank + 1] = offsets[rank] + (uint32_t)xm_get_le(bytes + 4 * (size_t)rank, 4);
     }
     if (offsets[size] != length - table) {
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: blocks of %zu bytes in %zu",
@@ -314,8 +294,8 @@ xm_status_t xm_bootstrap_lengths_decode(const uint8_t *bytes, size_t length, int
 size_t xm_bootstrap_fault_encode(const xm_bootstrap_fault_t *fault,
                                  uint8_t bytes[XM_BOOTSTRAP_FAULT_SIZE])
 {
-    put_u32(bytes, (uint32_t)fault->rank);
-    put_u32(bytes + 4, (uint32_t)fault->status);
+    xm_put_le(bytes, (uint32_t)fault->rank, 4);
+    xm_put_le(bytes + 4, (uint32_t)fault->status, 4);
     return 8 + put_text(bytes + 8, fault->sentence, sizeof(fault->sentence));
 }
 

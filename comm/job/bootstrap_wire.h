@@ -6,13 +6,14 @@
  * A frame is a header of 16 bytes and a payload of `length` bytes, all integers little-endian:
  * @code
  *     offset 0  u32 magic "XMB1"      offset 8   u32 sequence (number of the allgather, else 0)
- *     offset 4  u16 version (2)       offset 12  u32 length of the payload
+ *     offset 4  u16 version (3)       offset 12  u32 length of the payload
  *     offset 6  u16 type
  * @endcode
  * Rank 0 speaks first, with a CHALLENGE; HELLO and WELCOME answer it with an identity and a proof
  * of knowing the job's secret (job_secret.h). REFUSAL, ABORT and FAULT carry a fault, GATHER one
  * rank's block and GATHERED the blocks of all ranks, GATHERV and GATHEREDV the same with blocks of
- * differing lengths; NOTE is a meeting's; GOODBYE is empty. A card is no frame: it tells where rank
+ * differing lengths; NOTE is a meeting's; GOODBYE and
+ * ALIVE are empty. A card is no frame: it tells where rank
  * 0 listens, and travels through the allgather of a launcher or a caller. Decoders check everything
  * they read (magic, version, type, the length that the type allows, text without control
  * characters), because anybody can connect to an open port.
@@ -53,7 +54,8 @@ typedef enum xm_bootstrap_type {
     XM_BOOTSTRAP_CHALLENGE, /**< 0 → who has connected: prove that you belong here */
     XM_BOOTSTRAP_GATHERV,   /**< rank → 0: my block, of whatever length */
     XM_BOOTSTRAP_GATHEREDV, /**< 0 → rank: the lengths of all blocks, and all blocks */
-    XM_BOOTSTRAP_NOTE       /**< both, at a meeting (comm/meeting/note.h) */
+    XM_BOOTSTRAP_NOTE,      /**< both, at a meeting (comm/meeting/note.h) */
+    XM_BOOTSTRAP_ALIVE      /**< both, see xm_bootstrap_attend() */
 } xm_bootstrap_type_t;
 
 typedef struct xm_bootstrap_header {

@@ -30,12 +30,13 @@
  * it. INTERRUPT_S: what ranks get to end by themselves after the job was interrupted. DEATH_S:
  * what they get to be gone after SIGKILL; one that hangs in the kernel may never be. SOON_S: what
  * they get where a longer wait is in vain: the job has not begun and never will, or those that
- * could explain its end have ended. */
+ * could explain its end have ended. FROZEN: intervals of the detector for which a rank may be
+ * stopped before it has met the others, which cannot tell it from one that starts late. */
 enum { MAX_RANKS = 4096, LOOK_MS = 200, BACKLOG = 1024, MAX_ADDRESS = 45 };
-static const double INTERRUPT_S = 2.0, DEATH_S = 10.0, SOON_S = 0.5;
+static const double INTERRUPT_S = 2.0, DEATH_S = 10.0, SOON_S = 0.5, FROZEN = 3.0;
 
 /* How the job failed first. */
-typedef enum { NOTHING, ENDED_BADLY, NOT_OURS, GIVEN_UP, IMMORTAL } failure_t;
+typedef enum { NOTHING, ENDED_BADLY, NOT_OURS, GIVEN_UP, STOPPED, IMMORTAL } failure_t;
 
 /* What a rank has told, and what has become of it. */
 typedef struct {
@@ -46,6 +47,7 @@ typedef struct {
     double ends;  /* when it is ended for that reason: not at once, since a rank that is dead is
                      about to be collected, with a status that says more; 0: it is not */
     bool ended;
+    double stopped; /* since when it has been stopped by a signal; 0: it is not */
 } rank_t;
 
 typedef struct {
@@ -254,16 +256,21 @@ static void collect(launch_t *launch)
     for (int rank = 0; rank < launch->params->ranks; ++rank) {
         rank_t *its = &launch->ranks[rank];
         int wait_status = 0;
-        pid_t ended = its->pid > 0 ? waitpid(its->pid, &wait_status, WNOHANG) : 0;
+        pid_t ended =
+            its->pid > 0 ? waitpid(its->pid, &wait_status, WNOHANG | WUNTRACED | WCONTINUED) : 0;
 
         if (ended == 0 || (ended < 0 && errno == EINTR)) {
+            continue;
+        }
+        if (ended > 0 && (WIFSTOPPED(wait_status) || WIFCONTINUED(wait_status))) {
+            its->stopped = WIFSTOPPED(wait_status) ? xm_clock_seconds() : 0.0;
             continue;
         }
         its->pid = 0;
         --launch->running;
         if (its->ended) {
             if (launch->first_rank < 0) {
-                note_failure(launch, GIVEN_UP, rank, wait_status);
+                note_failure(launch, its->met ? GIVEN_UP : STOPPED, rank, wait_status);
             }
             continue;
         }
@@ -318,9 +325,18 @@ static bool is_given_up(const launch_t *launch, int rank)
     return launch->ranks[rank].accused;
 }
 
+/* True when the rank has been stopped for long before it has met the others. */
+static bool is_frozen_early(const rank_t *rank)
+{
+    double interval = xm_config_seconds(XM_CONFIG_HEARTBEAT);
+
+    return !rank->met && rank->stopped > 0.0 && interval > 0.0 &&
+           xm_clock_seconds() - rank->stopped > FROZEN * interval;
+}
+
 /* Ends the ranks that all others have given up, which may be frozen and would be waited for in
- * vain. When all accusers have ended, whoever is left gets little time: it may be frozen as well,
- * and nobody is there to say so. */
+ * vain, and those that are frozen before there are others to say so. When all accusers have ended,
+ * whoever is left gets little time: it may be frozen as well, and nobody is there to say so. */
 static void end_given_up(launch_t *launch)
 {
     bool ended = false, judges = false;
@@ -328,7 +344,8 @@ static void end_given_up(launch_t *launch)
     for (int rank = 0; rank < launch->params->ranks; ++rank) {
         rank_t *its = &launch->ranks[rank];
 
-        if (its->pid > 0 && its->ends == 0.0 && is_given_up(launch, rank)) {
+        if (its->pid > 0 && its->ends == 0.0 &&
+            (is_given_up(launch, rank) || is_frozen_early(its))) {
             its->ends = xm_clock_seconds() + LOOK_MS * 1e-3;
         }
         if (its->pid > 0 && !its->ended && its->ends > 0.0 && xm_clock_seconds() >= its->ends) {
@@ -432,6 +449,13 @@ static xm_status_t fault_status(const launch_t *launch, int *exit_code)
         *exit_code = 1;
         return xm_error_set(XM_ERR_PEER_DIED,
                             "rank %d was ended, because all other ranks had found it gone",
+                            launch->first_rank);
+    }
+    if (launch->failure == STOPPED) {
+        *exit_code = 1;
+        return xm_error_set(XM_ERR_PEER_DIED,
+                            "rank %d was ended, because a signal had stopped it before it met the "
+                            "others",
                             launch->first_rank);
     }
     if (WIFSIGNALED(status)) {

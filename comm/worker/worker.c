@@ -503,12 +503,13 @@ static xm_status_t open_endpoints(xm_worker_t *worker)
         !worker->bootstrap->ops->connected) {
         return XM_OK;
     }
-    return xm_endpoints_open(&worker->endpoints, worker->bootstrap, worker->timeout);
+    return xm_endpoints_open(&worker->endpoints, worker->bootstrap, worker->interval,
+                             worker->timeout);
 }
 
-/* Starts the detector, as the last collective step of the start: no rank is asked for a sign of
- * life before it can answer. From then on the detector guards the bootstrap. After a shrink all
- * this is there already (regroup.c). */
+/* Starts the detector before anything that takes time, so that a rank that hangs while the others
+ * start is found like one that hangs later. From then on the detector guards the bootstrap. After a
+ * shrink all this is there already (regroup.c). */
 static xm_status_t begin_watch(xm_worker_t *worker)
 {
     xm_bootstrap_guard_t guard;
@@ -523,7 +524,10 @@ static xm_status_t begin_watch(xm_worker_t *worker)
         return status;
     }
     xm_detector_begin(worker->detector, (uint32_t)worker->generation, worker->group_rank);
-    xm_detector_await(worker->detector);
+    status = xm_detector_await(worker->detector, worker->bootstrap, worker->timeout);
+    if (status < 0) {
+        return status;
+    }
     guard = xm_detector_guard(worker->detector);
     return xm_bootstrap_set_guard(worker->bootstrap, &guard);
 }
@@ -532,17 +536,17 @@ static xm_status_t begin_watch(xm_worker_t *worker)
  * ranks or is made to fail on all by the caller's abort. */
 xm_status_t xm_worker_enter(xm_worker_t *worker)
 {
-    xm_status_t status =
-        xm_worker_slots_exchange(&worker->slots, worker->bootstrap, worker->host, worker->timeout);
+    xm_status_t status = open_endpoints(worker);
 
     if (status == XM_OK) {
-        status = open_endpoints(worker);
+        status = begin_watch(worker);
+    }
+    if (status == XM_OK) {
+        status = xm_worker_slots_exchange(&worker->slots, worker->bootstrap, worker->host,
+                                          worker->timeout);
     }
     if (status == XM_OK) {
         status = xm_worker_open_transport(worker);
-    }
-    if (status == XM_OK) {
-        status = begin_watch(worker);
     }
     if (status == XM_OK && worker->detector != NULL && worker->interval > 0.0) {
         status = xm_path_probe_create(worker->transport, worker->detector, &worker->endpoints,

@@ -7,17 +7,17 @@
 # the input is named.
 #
 # long.sh BUILD_DIRECTORY CORPUS_DIRECTORY TARGET…
-#   EXECUTIONS (10000000), SLICE (30 s), TURNS (4), JOBS targets at a time (the processors), and at most ROUNDS (40) turns.
+#   EXECUTIONS (100000000), SLICE (30 s), TURNS (4), JOBS targets at a time (the processors), and at most ROUNDS (40) turns.
 set -eu
 build=$1 corpora=$2
 shift 2
 targets=$* # words without blanks
-total=${EXECUTIONS:-${DEFAULT:-10000000}} slice=${SLICE:-30} turns=${TURNS:-4} rounds=${ROUNDS:-40} jobs=${JOBS:-$(nproc)}
+total=${EXECUTIONS:-${DEFAULT:-100000000}} slice=${SLICE:-30} turns=${TURNS:-4} rounds=${ROUNDS:-40} jobs=${JOBS:-$(nproc)}
 work=${WORK:-$build/long}
 mkdir -p "$work"
 # What was found is run again with full reports; until then short stacks and little quarantine are thrice as fast.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-malloc_context_size=1:quarantine_size_mb=8}"
-export LSAN_OPTIONS="suppressions=$corpora/../fuzz.supp:print_suppressions=0"
+export LSAN_OPTIONS="suppressions=$corpora/../../fuzz.supp:print_suppressions=0"
 if [ ! -e "$work/running" ]; then
     rm -f "$work"/*.executions "$work"/*.edges
     echo 0 >"$work/running" # seconds so far

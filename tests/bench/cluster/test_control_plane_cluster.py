@@ -242,7 +242,7 @@ def a_host_is_cut_off(draw):
 
 def a_rank_is_killed(draw):
     victim = draw.randrange(HOSTS * PER_HOST)
-    job = Job(f"rank {victim} killed", 4, draw.choice([1, 2]))
+    job = Job(f"rank {victim} killed", 8, draw.choice([1, 2]))
     pause(draw)
     at = time.monotonic()
     job.signal(victim, "KILL")

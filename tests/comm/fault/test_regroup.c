@@ -30,10 +30,10 @@ static void sit_down(const xm_job_env_t *env, int listen_fd, slot_t *slot)
     int rank_of[] = {0, 1, 2, 3};
 
     local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, DEADLINE_S, &slot->bootstrap));
-    local_expect_ok(xm_endpoints_open(&slot->endpoints, slot->bootstrap, DEADLINE_S));
+    local_expect_ok(xm_endpoints_open(&slot->endpoints, slot->bootstrap, 0.0, DEADLINE_S));
     local_expect_ok(xm_detector_create(&slot->endpoints, interval, NULL, &slot->detector));
     xm_detector_begin(slot->detector, 0, rank_of);
-    xm_detector_await(slot->detector);
+    local_expect_ok(xm_detector_await(slot->detector, slot->bootstrap, DEADLINE_S));
     local_expect_ok(xm_bootstrap_barrier(slot->bootstrap, DEADLINE_S));
     xm_bootstrap_destroy(slot->bootstrap);
     slot->bootstrap = NULL;
@@ -228,7 +228,7 @@ static int die_before_the_first_answer(const xm_job_env_t *env, int listen_fd, v
 
     (void)arg;
     local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, DEADLINE_S, &slot.bootstrap));
-    local_expect_ok(xm_endpoints_open(&slot.endpoints, slot.bootstrap, DEADLINE_S));
+    local_expect_ok(xm_endpoints_open(&slot.endpoints, slot.bootstrap, 0.0, DEADLINE_S));
     local_expect_ok(xm_bootstrap_barrier(slot.bootstrap, DEADLINE_S));
     if (env->rank == 2) {
         (void)raise(SIGKILL);
@@ -236,7 +236,8 @@ static int die_before_the_first_answer(const xm_job_env_t *env, int listen_fd, v
     local_expect_ok(xm_detector_create(&slot.endpoints, interval, NULL, &slot.detector));
     began = local_now();
     xm_detector_begin(slot.detector, 0, rank_of);
-    xm_detector_await(slot.detector);
+    local_expect_fails(xm_detector_await(slot.detector, slot.bootstrap, DEADLINE_S),
+                       XM_ERR_PEER_DIED, "rank 2 (");
     local_expect(local_now() - began < local_timeout(1.5), "waited %.1f s", local_now() - began);
     get_up(&slot);
     return 0;

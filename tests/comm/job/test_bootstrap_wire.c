@@ -11,7 +11,7 @@ START_TEST(header_survives)
         .type = XM_BOOTSTRAP_GATHER, .sequence = 0x01020304, .length = 0x00a0b0c0};
     xm_bootstrap_header_t decoded;
     uint8_t bytes[XM_BOOTSTRAP_HEADER_SIZE];
-    const uint8_t expected[XM_BOOTSTRAP_HEADER_SIZE] = {'X', 'M', 'B', '1', 2,    0,    4,    0,
+    const uint8_t expected[XM_BOOTSTRAP_HEADER_SIZE] = {'X', 'M', 'B', '1', 3,    0,    4,    0,
                                                         4,   3,   2,   1,   0xc0, 0xb0, 0xa0, 0};
 
     xm_bootstrap_header_encode(&header, bytes);
@@ -46,7 +46,7 @@ START_TEST(bad_headers_are_refused)
     bytes[0] = 'X';
     bytes[4] = 1;
     ck_assert_xm_fails(xm_bootstrap_header_decode(bytes, &decoded), XM_ERR_UNSUPPORTED,
-                       "version 1, this build speaks 2");
+                       "version 1, this build speaks 3");
 }
 END_TEST
 
@@ -66,7 +66,8 @@ START_TEST(lengths_have_limits)
         {XM_BOOTSTRAP_GATHERED, 0, XM_BOOTSTRAP_MAX_GATHER},
         {XM_BOOTSTRAP_GATHERV, 0, XM_BOOTSTRAP_MAX_GATHER},
         {XM_BOOTSTRAP_GATHEREDV, 0, XM_BOOTSTRAP_MAX_GATHER},
-        {XM_BOOTSTRAP_GOODBYE, 0, 0}};
+        {XM_BOOTSTRAP_GOODBYE, 0, 0},
+        {XM_BOOTSTRAP_ALIVE, 0, 0}};
     xm_bootstrap_header_t decoded;
     uint8_t bytes[XM_BOOTSTRAP_HEADER_SIZE];
 

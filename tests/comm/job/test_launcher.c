@@ -132,6 +132,21 @@ static int role_sleep(const char *detail)
     return 0;
 }
 
+/* The rank that `detail` names is stopped by a signal before it meets the others. */
+static int role_freeze(const char *detail)
+{
+    xm_bootstrap_t *bootstrap;
+    xm_job_env_t env;
+
+    if (atoi(getenv("RANK")) == atoi(detail)) {
+        (void)raise(SIGSTOP);
+    }
+    local_expect_ok(xm_job_env_read(&env));
+    local_expect(xm_bootstrap_create_tcp(&env, xm_launch_listen_fd(), LIMIT_S, &bootstrap) < 0,
+                 "rank %d has met all", env.rank);
+    return 1;
+}
+
 /* Becomes a launcher whose ranks sleep: for tests that signal the launcher itself. */
 static int role_launch(const char *detail)
 {
@@ -268,6 +283,20 @@ START_TEST(the_rest_is_killed_at_the_deadline)
     ck_assert_double_le(local_now() - started, LIMIT_S / 2.0);
     ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
     ck_assert_int_eq(errno, ECHILD);
+}
+END_TEST
+
+/* Nobody else can tell a rank that is frozen before it meets the others from one that starts late.
+ */
+START_TEST(a_rank_that_is_stopped_early_is_ended)
+{
+    double started = local_now();
+    int exit_code = -1;
+
+    ck_assert_xm_fails(start(3, 0, LIMIT_S, "freeze", _i == 0 ? "0" : "2", &exit_code),
+                       XM_ERR_PEER_DIED, _i == 0 ? "rank 0 was ended" : "rank 2 was ended");
+    ck_assert_ptr_ne(strstr(xm_last_error(), "a signal had stopped it"), NULL);
+    ck_assert_double_le(local_now() - started, local_timeout(6.0));
 }
 END_TEST
 
@@ -458,10 +487,10 @@ static int run_role(const char *role, const char *detail)
     static const struct {
         const char *name;
         int (*run)(const char *detail);
-    } roles[] = {{"meet", role_meet},          {"fail", role_fail},
-                 {"sleep", role_sleep},        {"launch", role_launch},
-                 {"secret", role_tell_secret}, {"succeed", role_succeed},
-                 {"elsewhere", role_elsewhere}};
+    } roles[] = {{"meet", role_meet},           {"fail", role_fail},
+                 {"sleep", role_sleep},         {"launch", role_launch},
+                 {"secret", role_tell_secret},  {"succeed", role_succeed},
+                 {"elsewhere", role_elsewhere}, {"freeze", role_freeze}};
 
     for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); ++i) {
         if (strcmp(roles[i].name, role) == 0) {
@@ -489,6 +518,7 @@ int main(int argc, char **argv)
     tcase_add_test(tcase, a_killed_rank_is_named);
     tcase_add_test(tcase, an_exit_status_is_passed_on);
     tcase_add_test(tcase, the_rest_is_killed_at_the_deadline);
+    tcase_add_loop_test(tcase, a_rank_that_is_stopped_early_is_ended, 0, 2);
     tcase_add_test(tcase, a_rank_that_somebody_else_collects_has_failed);
     tcase_add_test(tcase, a_rank_that_does_not_end_is_left_behind);
     tcase_add_test(tcase, ranks_share_a_secret);

@@ -426,9 +426,9 @@ static const struct {
     {"XMB1\1\0\x2\0\0\0\0\0\x10\0\0\0", 16, false, LIMIT_S, XM_ERR_UNSUPPORTED,
      "version 1, this build speaks"},
     /* All blocks, 256 MiB of them, before a challenge. */
-    {"XMB1\2\0\5\0\1\0\0\0\0\0\0\x10", 16, false, LIMIT_S, XM_ERR_CORRUPT,
+    {"XMB1\3\0\5\0\1\0\0\0\0\0\0\x10", 16, false, LIMIT_S, XM_ERR_CORRUPT,
      "type 5 before its time"},
-    {"XMB1\2\0\x9\0\0\0\0\0\x14\0\0\0\x2\0\0\0................", 36, false, LIMIT_S, XM_ERR_CORRUPT,
+    {"XMB1\3\0\x9\0\0\0\0\0\x14\0\0\0\x2\0\0\0................", 36, false, LIMIT_S, XM_ERR_CORRUPT,
      "a challenge of 20 bytes"},
 };
 enum { FOREIGNERS = sizeof(foreigners) / sizeof(foreigners[0]) };

@@ -67,13 +67,13 @@ static const struct {
 } garbage[] = {
     {"", 0},
     {"GET / HTTP/1.0\r\n\r\n", 18},
-    {"XMB1\2\0\1\0\0\0\0\0\xff\xff\xff\xff", 16},       /* a hello of 4 GiB */
-    {"XMB1\2\0\4\0\1\0\0\0\0\0\0\x10", 16},             /* an unasked gather of 256 MiB */
-    {"XMB1\2\0\1\0\0\0\0\0\x50\0\0\0half a hello", 28}, /* never completed */
-    {"XMB1\2\0\1\0\0\0\0\0\x3e\0\0\0"
+    {"XMB1\3\0\1\0\0\0\0\0\xff\xff\xff\xff", 16},       /* a hello of 4 GiB */
+    {"XMB1\3\0\4\0\1\0\0\0\0\0\0\x10", 16},             /* an unasked gather of 256 MiB */
+    {"XMB1\3\0\1\0\0\0\0\0\x50\0\0\0half a hello", 28}, /* never completed */
+    {"XMB1\3\0\1\0\0\0\0\0\x3e\0\0\0"
      "..............................................................",
      78},                                                     /* an absurd identity */
-    {"XMB1\2\0\6\0\0\0\0\0\0\0\0\0", 16},                     /* a goodbye */
+    {"XMB1\3\0\6\0\0\0\0\0\0\0\0\0", 16},                     /* a goodbye */
     {"XMB1\1\0\1\0\0\0\0\0\x0e\0\0\0", 16},                   /* another version */
     {"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24}, /* zeroes */
 };
