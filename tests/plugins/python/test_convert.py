@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversions bit by bit against torch and, where it is there, ml_dtypes: test_convert.py [ELEMENTS of each kind]."""
+"""Conversions bit by bit against torch and, where it is there, ml_dtypes: test_convert.py [ELEMENTS, of all kinds]."""
 
 import sys
 import unittest
@@ -16,6 +16,7 @@ except ImportError:
 
 ELEMENTS = int(sys.argv.pop()) if sys.argv[-1].isdigit() else 1 << 22
 ROWS, COLUMNS = 512, 2048
+ROUNDS = max(4, -(-ELEMENTS // (4 * ROWS * COLUMNS)))
 
 
 def values(seed, dtype):
@@ -94,12 +95,12 @@ class Conversions(unittest.TestCase):
         self.assertTrue(bool(same.all()), about)
 
     def rounds(self):
-        for seed in range(max(4, -(-ELEMENTS // (ROWS * COLUMNS)))):
+        for seed in range(ROUNDS):
             for dtype in (torch.float32, torch.bfloat16) if seed < 8 else (torch.bfloat16,):
                 yield f"seed {seed}, {dtype}", values(seed, dtype)
 
     def test_bfloat16(self):
-        for seed in range(max(4, -(-ELEMENTS // (ROWS * COLUMNS)))):
+        for seed in range(ROUNDS):
             x = values(seed, torch.float32)
             mine, _, memory, _ = convert(ROUNDED, x)
             self.equal(mine, x.to(torch.bfloat16), seed)
@@ -138,4 +139,6 @@ class Conversions(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    print(f"{4 * ROUNDS * ROWS * COLUMNS} elements and more, numbers of torch {torch.__version__}"
+          f"{'' if ml_dtypes is None else f' and ml_dtypes {ml_dtypes.__version__}'}", flush=True)  # fmt: skip
     unittest.main()
