@@ -99,16 +99,18 @@ static void get_factors(const xm_convert_params_t *p, bool widens, int64_t block
 }
 
 static void convert_scaled(const xm_convert_kernels_t *kernels, const xm_convert_params_t *p,
-                           xm_convert_step_t step, const part_t *part, char *wide, uint8_t *narrow)
+                           xm_convert_step_t step, const part_t *part, char *wide)
 {
     const bool is_int8 = p->kind == XM_CONVERT_INT8_ROWS;
     float factors[MOST_BLOCKS];
+    uint8_t *narrow;
 
     if (step == XM_CONVERT_MAXIMA) {
         kernels->maxima(wide, p->float32, (uint32_t *)p->maxima + part->block, part->block_columns,
                         part->count);
         return;
     }
+    narrow = (uint8_t *)p->narrow + part->row * p->narrow_stride + part->column;
     get_factors(p, step == XM_CONVERT_WIDEN, part->block, part->blocks, factors);
     if (step == XM_CONVERT_NARROW) {
         (is_int8 ? kernels->to_int8 : kernels->to_fp8)(wide, p->float32, factors, narrow,
@@ -122,18 +124,24 @@ static void convert_scaled(const xm_convert_kernels_t *kernels, const xm_convert
 static void convert_part(const xm_convert_kernels_t *kernels, const xm_convert_params_t *p,
                          xm_convert_step_t step, const part_t *part)
 {
-    const int64_t there = part->row * p->narrow_stride + part->column;
-    char *wide =
-        (char *)p->wide + (part->row * p->wide_stride + part->column) * (p->float32 ? 4 : 2);
+    const int64_t at = part->row * p->wide_stride + part->column;
+    uint16_t *narrow;
+    char *wide;
 
-    if (step == XM_CONVERT_SCALES) {
+    if (step == XM_CONVERT_SCALES) { /* needs no elements */
         set_scales(p, part->block, part->blocks);
-    } else if (p->kind != XM_CONVERT_BFLOAT16) {
-        convert_scaled(kernels, p, step, part, wide, (uint8_t *)p->narrow + there);
-    } else if (step == XM_CONVERT_NARROW) {
-        kernels->to_bfloat16(wide, (uint16_t *)p->narrow + there, part->count);
+        return;
+    }
+    wide = (char *)p->wide + at * (p->float32 ? 4 : 2);
+    if (p->kind != XM_CONVERT_BFLOAT16) {
+        convert_scaled(kernels, p, step, part, wide);
+        return;
+    }
+    narrow = (uint16_t *)p->narrow + part->row * p->narrow_stride + part->column;
+    if (step == XM_CONVERT_NARROW) {
+        kernels->to_bfloat16(wide, narrow, part->count);
     } else {
-        kernels->from_bfloat16((uint16_t *)p->narrow + there, wide, part->count);
+        kernels->from_bfloat16(narrow, wide, part->count);
     }
 }
 
