@@ -75,11 +75,14 @@ static void set_scales(const xm_convert_params_t *p, int64_t block, int64_t coun
 {
     const float *maxima = (const float *)p->maxima + block;
 
-    for (int64_t b = 0; b < count && blocks_of[p->kind].is_byte; ++b) {
-        ((uint8_t *)p->scales)[block + b] = e8m0_of(bits_of(maxima[b]));
-    }
-    for (int64_t b = 0; b < count && !blocks_of[p->kind].is_byte; ++b) {
-        ((float *)p->scales)[block + b] = scale_of(p->kind, maxima[b]);
+    if (blocks_of[p->kind].is_byte) {
+        for (int64_t b = 0; b < count; ++b) {
+            ((uint8_t *)p->scales)[block + b] = e8m0_of(bits_of(maxima[b]));
+        }
+    } else {
+        for (int64_t b = 0; b < count; ++b) {
+            ((float *)p->scales)[block + b] = scale_of(p->kind, maxima[b]);
+        }
     }
 }
 
@@ -90,11 +93,16 @@ static void get_factors(const xm_convert_params_t *p, bool widens, int64_t block
     const uint8_t *bytes = (const uint8_t *)p->scales + block;
     const float *scales = (const float *)p->scales + block;
 
-    for (int64_t b = 0; b < count && blocks_of[p->kind].is_byte; ++b) {
-        factors[b] = e8m0_value(widens || bytes[b] == 255 ? bytes[b] : 254U - bytes[b]);
-    }
-    for (int64_t b = 0; b < count && !blocks_of[p->kind].is_byte; ++b) {
-        factors[b] = widens ? scales[b] : 1.0F / scales[b];
+    if (blocks_of[p->kind].is_byte) {
+        const uint32_t turn = widens ? 0 : 254;
+
+        for (int64_t b = 0; b < count; ++b) {
+            factors[b] = e8m0_value(bytes[b] == 255 ? 255 : turn == 0 ? bytes[b] : turn - bytes[b]);
+        }
+    } else {
+        for (int64_t b = 0; b < count; ++b) {
+            factors[b] = widens ? scales[b] : 1.0F / scales[b];
+        }
     }
 }
 
