@@ -17,6 +17,7 @@
  *  5. Reshard (reshard.h): made once for the buffers of this rank, run as often as their contents
  *     change. When a rank dies: group.h. Small messages besides: message.h. Buffers that ranks of
  *     one host can share: shared_memory.h. What has been moved: counters.h.
+ *     Narrower types for what is moved: convert.h.
  *
  * A reshard takes the third and the fourth step itself when it is given no plan: reshard.h has the
  * shortest way.
@@ -62,6 +63,7 @@
 #ifndef CROSSMESH_H
 #define CROSSMESH_H
 
+#include <crossmesh/convert.h>
 #include <crossmesh/counters.h>
 #include <crossmesh/group.h>
 #include <crossmesh/job.h>

@@ -312,6 +312,7 @@ START_TEST(the_rest)
     FAILS("mesh", xm_layout_parse("8", NULL, NULL, "S0", XM_PARTITION_EVEN, &parsed));
     FAILS("spec", xm_layout_parse("8", "2", NULL, NULL, XM_PARTITION_EVEN, &parsed));
     FAILS("layout", xm_layout_parse("8", "2", NULL, "S0", XM_PARTITION_EVEN, NULL));
+    FAILS("params", xm_convert(NULL, XM_CONVERT_NARROW));
     FAILS("worker", xm_network_from_worker(NULL, &made));
     FAILS("network", xm_network_from_worker(worker, NULL));
     FAILS("memory", xm_shared_memory_create(1, NULL));

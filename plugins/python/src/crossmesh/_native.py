@@ -18,6 +18,7 @@ from typing import Any
 
 from . import _abi
 from ._abi import Box as Box
+from ._abi import ConvertParams as ConvertParams
 from ._abi import GroupShrinkParams as GroupShrinkParams
 from ._abi import JobEnv as JobEnv
 from ._abi import MeetingEvent as MeetingEvent

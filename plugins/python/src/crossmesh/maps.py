@@ -20,10 +20,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from .conversions import CONVERSIONS, Derived, derived
 from .errors import InputError
 
-__all__ = ["Box", "Map", "Piece", "cast", "check", "drop", "fuse", "pieces", "rename", "split", "stack", "tie",
-           "transpose", "unstack"]  # fmt: skip
+__all__ = ["Box", "Map", "Piece", "cast", "check", "drop", "fuse", "pieces", "quantize", "rename", "split", "stack",
+           "tie", "transpose", "unstack"]  # fmt: skip
 
 MOST_FAULTS = 40
 Box = tuple[tuple[int, int], ...]
@@ -199,6 +200,33 @@ def cast(pattern: str, dtype: str) -> Map:
     return do
 
 
+def quantize(pattern: str, kind: str, scale: str = "") -> Map:
+    """The target has elements of 8 bits (crossmesh.conversions): "fp8_blocks", "mxfp8" or "int8_rows", and their scales
+    under the name `scale`, in which `*` is the tensor's. Tensors of less than two dimensions stay as they are. Maps that
+    fuse, split or stack come after it, and take the scales as well where their patterns end in `*`."""
+
+    def do(table: Table) -> Iterator[str]:
+        if kind not in CONVERSIONS:
+            yield f"quantize: {kind!r} is not one of {', '.join(CONVERSIONS)}"
+            return
+        conversion = CONVERSIONS[kind]
+        for name in _found(pattern, table).values():
+            made = table[name]
+            if len(made.shape) < 2:
+                continue
+            source = made.pieces[0].source
+            if made != Tensor.of(source, made.shape):
+                yield f"{name} is quantized after another map has fused, split, turned or cast it: quantize comes first"
+                continue
+            values, scales = Derived(source, kind, False), Derived(source, kind, True)
+            moved = Tensor.of(values.name, made.shape)
+            table[name] = moved._replace(pieces=(moved.pieces[0]._replace(cast=conversion.dtype),))
+            under = scale.replace("*", name) if scale else name + conversion.suffix
+            yield from _put(table, under, Tensor.of(scales.name, scales.shape(made.shape)))
+
+    return do
+
+
 def transpose(pattern: str, axes: Sequence[int] | None = None) -> Map:
     """Dimensions in this order, else in the reverse one."""
 
@@ -349,7 +377,8 @@ def check(
     written: dict[str, list[Box]] = {name: [] for name in targets}
     used = set()
     for piece in given:
-        used.add(piece.source)
+        made = derived(piece.source)
+        used.add(piece.source if made is None else made.source)
         checked = ((piece.source, piece.box, sources), (piece.target, piece.at, targets))[0 if piece.source else 1 :]
         if piece.target not in targets:
             yield f"{piece.target} is made of {piece.source} but no rank wants it"
@@ -357,6 +386,8 @@ def check(
         written[piece.target].append(piece.at)
         for name, box, shapes in checked:
             shape = shapes.get(name)
+            if made is not None and name == piece.source and made.source in shapes:
+                shape = made.shape(shapes[made.source])
             if shape is None:
                 yield f"{name} is wanted but no rank has it"
             elif len(shape) != len(box) or any(low < 0 or high > n for (low, high), n in zip(box, shape)):

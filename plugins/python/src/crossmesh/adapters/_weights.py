@@ -12,12 +12,14 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
+from ..conversions import derived
 from ..errors import AbortedError, CrossmeshError, InputError
 from ..job import Job
 from ..maps import Box, Map, Piece, check, extents, pieces, refuse, show, untouched, whole
 from ..plan import Plan
+from ..torch._convert import Sources
 from ..torch._describe import Described, describe_tensor, dtype_name, dtype_of, exchange, own_rank
-from ..torch._parts import Holder, Item, Own, owns, received
+from ..torch._parts import Holder, Holdings, Item, Own, owns, received
 from ..torch._tracing import trace
 from ..torch._transfer import Batch
 
@@ -61,7 +63,7 @@ class WeightTransfer:
             failure = error  # the others have to hear of it first
         names = sorted(dst) if isinstance(dst, Mapping) and not maps else sorted(own)
         wanted = _gather(job, known, own, names, failure, strict)
-        self.unwanted = sorted(known.keys() - {name for name, _ in wanted})
+        self.unwanted = sorted(known.keys() - {_source(name) for name, _ in wanted})
         have = {name: _mine(known[name], tensor, job.rank) for name, tensor in (src or {}).items()}
         self._batch = Batch(
             job,
@@ -83,7 +85,7 @@ class WeightTransfer:
                     side[name]["ranks"] = [rank + first_rank for rank in side[name]["ranks"]]
         except InputError as error:
             fault = str(error)
-        return exchange(self.job, (side, {}), fault)[0]
+        return Sources(exchange(self.job, (side, {}), fault)[0])
 
     @property
     def plan(self) -> Plan:
@@ -186,6 +188,12 @@ def _mine(about: Described, tensor: torch.Tensor, rank: int) -> list[Own]:
     return owns(about.name, about, rank, tensor.to_local() if isinstance(tensor, DTensor) else tensor, "source")
 
 
+def _source(name: str) -> str:
+    """Of what is made of a weight its name."""
+    made = derived(name)
+    return name if made is None else made.source
+
+
 Wanted = dict[tuple[str, int], dict[str, list[Holder]]]
 
 
@@ -203,7 +211,7 @@ def _gather(
     boxes = [[name, dtype_name(one.tensor.dtype), one.box] for name, listed in own.items() for one in listed]
     text = json.dumps([fault, names, boxes]).encode()
     answers = [json.loads(zlib.decompress(a)) for a in job.allgather(zlib.compress(text))]
-    asked = {name for _, listed, _ in answers for name in listed}
+    asked = {_source(name) for _, listed, _ in answers for name in listed}
     surplus = [f"{name} is wanted by no rank" for name in known if strict and name not in asked]
     for rank, (fault, listed, _) in enumerate(answers):
         if fault is not None:
@@ -230,20 +238,23 @@ def _gather(
 def _items(
     known: Mapping[str, Described], wanted: Wanted, have: Mapping[str, list[Own]], own: Mapping[str, list[Own]]
 ) -> Iterator[Item]:
+    holdings = Holdings(known, lambda name: have.get(name, []))
     for (name, turn), by_dtype in sorted(wanted.items()):
         about = known[name]
+        source, held, scaled = holdings.of(name)
         assert about.shape is not None and about.dtype is not None
         for dtype, holders in by_dtype.items():
             mine = own.get(name, [])[turn : turn + 1]
             yield Item(
                 name if turn == 0 else f"{name} ({turn + 1})",
-                name,
+                source,
                 whole(about.shape),
                 (dtype_of(about.dtype), dtype_of(dtype)),
                 tuple((rank, box) for rank, box, _ in about.tiles()),
                 tuple(holders),
-                have.get(name, []),
+                held,
                 [one for one in mine if dtype_name(one.tensor.dtype) == dtype],
+                scaled=scaled,
             )
 
 

@@ -6,15 +6,17 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
+from ..conversions import derived
 from ..errors import InputError
 from ..layouts import Layout, Mesh
 from ..maps import Box, Piece, common, extents, show, whole
+from ._convert import Made, Scaled
 from ._describe import Described, dtype_of
 
 
@@ -54,6 +56,7 @@ class Item:
     mine: Sequence[Own]
     wanted: Sequence[Own]
     layouts: tuple[Layout, Layout] | None = None
+    scaled: Scaled | None = None
 
     @property
     def wire(self) -> torch.dtype:
@@ -201,6 +204,26 @@ def received(piece: Piece, targets: Iterable[Own]) -> list[Own]:
     return found
 
 
+class Holdings:
+    """What this rank has of sources, by their names and by those of what is made of them."""
+
+    def __init__(self, known: Mapping[str, Described], owned: Callable[[str], list[Own]]) -> None:
+        self._known, self._owned = known, functools.cache(owned)
+        self._scaled: dict[tuple[str, str], Scaled] = {}
+
+    def of(self, name: str) -> tuple[str, list[Own], Scaled | None]:
+        """The source, this rank's boxes, and what makes them of the source's."""
+        made, about = derived(name), self._known[name]
+        if made is None or not isinstance(about, Made):
+            return name, self._owned(name), None
+        key = made.source, made.kind
+        if key not in self._scaled:
+            self._scaled[key] = Scaled(about, self._owned(made.source))
+        scaled = self._scaled[key]
+        mine = [Own(*own) for own in scaled.owns()] if made.scales else self._owned(made.source)
+        return made.source, mine, scaled
+
+
 def items(
     given: Sequence[Piece],
     known: Mapping[str, Described],
@@ -209,27 +232,28 @@ def items(
     locals_: tuple[Mapping[str, Any], Mapping[str, Any]],
 ) -> Iterator[Item]:
     """Pieces as what all ranks know of their sources and targets has them."""
-    sides: tuple[dict[str, list[Own]], dict[str, list[Own]]] = {}, {}
     moved = [piece for piece in given if piece.source]
-    for name in {piece.source for piece in moved}:
-        sides[0][name] = owns(name, known[name], rank, locals_[0].get(name), "source")
-    for name in {piece.target for piece in moved}:
-        sides[1][name] = owns(name, wanted[name], rank, locals_[1].get(name), "destination")
+    holdings = Holdings(known, lambda name: owns(name, known[name], rank, locals_[0].get(name), "source"))
+    targets = {
+        name: owns(name, wanted[name], rank, locals_[1].get(name), "destination") for name in {p.target for p in moved}
+    }
     for piece in moved:
         have, want = known[piece.source], wanted[piece.target]
         assert have.shape is not None and want.shape is not None and have.dtype and want.dtype
         straight = piece.box == whole(have.shape) and piece.at == whole(want.shape)
         straight = straight and piece.axes == tuple(range(len(have.shape)))
         pair = (have.boxes(), want.boxes()) if straight else (None, None)
+        source, mine, scaled = holdings.of(piece.source)
         cuts = [(holder, piece.cut(box)) for holder, box, _ in want.tiles()]
         yield Item(
             piece.target if piece.at == whole(want.shape) else f"{piece.target} {show(piece.at)}",
-            piece.source,
+            source,
             piece.box,
             (dtype_of(have.dtype), dtype_of(want.dtype)),
             tuple((holder, box) for holder, box, _ in have.tiles()),
             tuple((holder, cut.box) for holder, cut in cuts if cut is not None),
-            sides[0][piece.source],
-            received(piece, sides[1][piece.target]),
+            mine,
+            received(piece, targets[piece.target]),
             None if pair[0] is None or pair[1] is None else (pair[0], pair[1]),
+            scaled,
         )

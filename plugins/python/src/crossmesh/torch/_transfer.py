@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -18,6 +19,7 @@ from ..maps import Map, Piece, pieces, refuse
 from ..plan import Plan, TensorSpec
 from ..reshard import Reshard
 from ..update import Commit, Update
+from ._convert import Sources, copy, scale
 from ._describe import Described, describe_place, describe_tensor, dtype_name, dtype_of, exchange
 from ._job import default_job
 from ._parts import Item, Part, items, part_of
@@ -92,6 +94,7 @@ class _Round:
     def __init__(self, parts: Sequence[Part], rank: int) -> None:
         self.parts = parts
         self.copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.packs: list[Callable[[torch.Tensor, torch.Tensor], None]] = []  # how copies are made
         self.fills: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.late: set[str] = set()
         self.src: list[torch.Tensor | None] = []
@@ -106,8 +109,13 @@ class _Round:
                 if view is not None and _is_staged(view, part.item.wire):
                     lent = torch.empty(0, dtype=part.item.wire, device=view.device)
                     staged.append((lent, view))
+                    item = part.item
                     if staged is self.fills:
-                        self.late.add(part.item.source)
+                        self.late.add(item.source)
+                    elif item.scaled is not None and item.dtypes[0] != item.wire:
+                        self.packs.append(functools.partial(item.scaled.narrow, part.region))
+                    else:
+                        self.packs.append(copy)
                 buffers.append(lent)
 
     def place(self, memory: Mapping[torch.device, torch.Tensor]) -> dict[torch.device, int]:
@@ -139,8 +147,8 @@ class _Round:
         )
 
     def pack(self) -> None:
-        for lent, view in self.copies:
-            lent.copy_(view)
+        for pack, (lent, view) in zip(self.packs, self.copies):
+            pack(lent, view)
 
     def run(self, timeout: float | None) -> Commit | None:
         self.pack()
@@ -152,12 +160,12 @@ class _Round:
             views = [view for view in (*self.src, *self.dst) if view is not None]
             self.reshard.run(timeout=timeout, stream=_stream(views))
         for lent, view in self.fills:
-            view.copy_(lent)
+            copy(view, lent)
         return commit
 
     def unpack(self) -> None:
         for lent, view in self.fills:
-            lent.copy_(view)
+            copy(lent, view)
 
     def verify(self) -> None:
         if isinstance(self.reshard, Update):
@@ -195,7 +203,9 @@ class Batch:
         update: str | None = None,
     ) -> None:
         self.commits: list[Commit] = []
+        self._job = job
         parts, answers = self._agree(job, items)
+        self._scaled = list({id(p.item.scaled): p.item.scaled for p in parts if p.item.scaled is not None}.values())
         self._rounds = [_Round(own, job.rank) for own in _in_rounds(parts, answers)]
         most: dict[torch.device, int] = {}
         for turn in self._rounds:
@@ -249,11 +259,13 @@ class Batch:
 
     def run(self, timeout: float | None = None) -> None:
         with torch.no_grad():
+            scale(self._job, self._scaled)
             commits = [turn.run(timeout) for turn in self._rounds]
         self.commits = [commit for commit in commits if commit is not None]
 
     def verify(self) -> None:
         with torch.no_grad():
+            scale(self._job, self._scaled)
             for turn in self._rounds:
                 turn.verify()
 
@@ -409,6 +421,7 @@ class StateDictTransfer:
             except InputError as error:
                 fault = str(error)
             known, wanted = exchange(job, sides, fault)
+            known = Sources(known)
             given = match(known, wanted, maps, strict)
             own = {name: _local(tensor) for name, tensor in sources.items()}
             there = {name: _local(tensor) for name, tensor in targets.items()}

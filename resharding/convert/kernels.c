@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The conversions are written once, as loops without branches over the bits of floats, and compiled
+ * for each width of vectors. Rounding to the nearest, ties to even, is left to the addition of
+ * floats: a value plus one whose last place is the narrow type's last place. Products may not be
+ * fused with that addition (the build says -ffp-contract=off), as their own rounding is part of
+ * the definition.
+ */
+#include "resharding/convert/kernels.h"
+
+#include <stddef.h>
+
+/* Elements of a group: loops of a constant length become vectors without a prologue. */
+enum { GROUP = 32 };
+
+#define INLINE static inline __attribute__((always_inline))
+
+static const uint32_t magnitude = 0x7fffffffU, infinity = 0x7f800000U;
+
+INLINE float as_float(uint32_t bits)
+{
+    float value;
+
+    __builtin_memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+INLINE uint32_t as_bits(float value)
+{
+    uint32_t bits;
+
+    __builtin_memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+/* Magnitudes are compared as signed numbers, which all vectors can. */
+INLINE uint32_t least(uint32_t a, uint32_t b)
+{
+    return (int32_t)a < (int32_t)b ? a : b;
+}
+
+INLINE uint32_t most(uint32_t a, uint32_t b)
+{
+    return (int32_t)a > (int32_t)b ? a : b;
+}
+
+/* All bits where the magnitude is that of a NaN. */
+INLINE uint32_t nan_mask(uint32_t bits)
+{
+    return (uint32_t) - (int32_t)((int32_t)bits > (int32_t)infinity);
+}
+
+/* The bits of a wide element as those of a float. */
+INLINE uint32_t wide_bits(const void *wide, bool float32, int64_t i)
+{
+    return float32 ? ((const uint32_t *)wide)[i] : (uint32_t)((const uint16_t *)wide)[i] << 16;
+}
+
+INLINE uint16_t bfloat16_of(uint32_t bits)
+{
+    const uint32_t rounded = (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;
+
+    /* The sign of a NaN stays, and its payload does not. */
+    const uint32_t nan = nan_mask(bits & magnitude);
+
+    return (uint16_t)((rounded & ~nan) | (((bits >> 16 & 0x8000U) | 0x7fc0U) & nan));
+}
+
+/* e4m3 of a product. A value of the exponent e has the last place 2^(e - 3), one below 2^-6 that of
+ * 2^-6: so adding 2^(e + 20) leaves the places that stay in the sum's lowest bits. What exceeds 448
+ * becomes 448. */
+INLINE uint8_t fp8_of(uint32_t bits, float factor)
+{
+    const uint32_t product = as_bits(as_float(bits) * factor) & magnitude;
+    const uint32_t value = least(product, 0x43e00000U);
+    const uint32_t exponent = most(value, 0x3c800000U) & infinity;
+    const uint32_t adder = exponent + (20U << 23);
+    const uint32_t places = as_bits(as_float(value) + as_float(adder)) - adder;
+    const uint32_t narrow = (exponent >> 20) - 121U * 8U + places;
+
+    const uint32_t top = narrow << 24 | (nan_mask(product) & 0x7f000000U) | (bits & ~magnitude);
+
+    /* Made in the highest byte, where the sign is: compilers would else narrow each part early. */
+    return (uint8_t)(top >> 24);
+}
+
+/* A whole number of a product: the lowest bits of its sum with 1.5 * 2^23. NaN becomes 0. */
+INLINE uint8_t int8_of(uint32_t bits, float factor)
+{
+    const uint32_t product = as_bits(as_float(bits) * factor) & magnitude;
+    const uint32_t value = least(product, 0x42fe0000U) | (bits & ~magnitude);
+    const uint32_t narrow = as_bits(as_float(value) + 12582912.0F);
+
+    return (uint8_t)(narrow & ~nan_mask(product));
+}
+
+INLINE float fp8_value(uint8_t narrow)
+{
+    const uint32_t exponent_and_mantissa = narrow & 0x7fU, sign = (uint32_t)(narrow & 0x80U) << 24;
+    /* A float whose exponent is 120 less: the product gives that back, to denormals as well. */
+    const uint32_t scaled = as_bits(as_float(exponent_and_mantissa << 20) * 0x1p120F);
+
+    return as_float(scaled | (0x7fc00000U & nan_mask((exponent_and_mantissa << 24) + 0x900000U)) |
+                    sign);
+}
+
+INLINE void put(void *wide, bool float32, int64_t i, float value)
+{
+    if (float32) {
+        ((float *)wide)[i] = value;
+    } else {
+        ((uint16_t *)wide)[i] = bfloat16_of(as_bits(value));
+    }
+}
+
+/* Runs a body for groups, and for the rest one by one. */
+#define FOR_GROUPS(first, end, body)                                                               \
+    {                                                                                              \
+        int64_t at = (first);                                                                      \
+        for (; at + GROUP <= (end); at += GROUP) {                                                 \
+            for (int64_t i = at; i < at + GROUP; ++i) {                                            \
+                body;                                                                              \
+            }                                                                                      \
+        }                                                                                          \
+        for (int64_t i = at; i < (end); ++i) {                                                     \
+            body;                                                                                  \
+        }                                                                                          \
+    }
+
+/* The same for each block, with its factor. */
+#define FOR_BLOCKS(body)                                                                           \
+    for (int64_t first = 0; first < count; first += block) {                                       \
+        const int64_t end = count - first < block ? count : first + block;                         \
+        const float factor = *factors++;                                                           \
+        FOR_GROUPS(first, end, body)                                                               \
+    }
+
+/* One place of a group each, so that maxima are compared across only once, by halves. */
+#define DEFINE_MAXIMUM(name, type, mask)                                                           \
+    INLINE uint32_t name(const type *wide, int64_t count)                                          \
+    {                                                                                              \
+        type lanes[GROUP] = {0};                                                                   \
+        int64_t at = 0;                                                                            \
+                                                                                                   \
+        for (; at + GROUP <= count; at += GROUP) {                                                 \
+            for (int i = 0; i < GROUP; ++i) {                                                      \
+                const type value = wide[at + i] & (mask);                                          \
+                lanes[i] = value > lanes[i] ? value : lanes[i];                                    \
+            }                                                                                      \
+        }                                                                                          \
+        for (int i = 0; at + i < count; ++i) {                                                     \
+            const type value = wide[at + i] & (mask);                                              \
+            lanes[i] = value > lanes[i] ? value : lanes[i];                                        \
+        }                                                                                          \
+        type found = 0;                                                                            \
+        for (int i = 0; i < GROUP; ++i) {                                                          \
+            found = lanes[i] > found ? lanes[i] : found;                                           \
+        }                                                                                          \
+        return (uint32_t)found;                                                                    \
+    }
+DEFINE_MAXIMUM(maximum16, int16_t, 0x7fff)
+DEFINE_MAXIMUM(maximum32, int32_t, 0x7fffffff)
+
+/* The type of the wide elements is a constant in each copy of a loop. */
+#define WIDE_LOOPS(attributes, suffix, name, parameters, body)                                     \
+    attributes static void name##_##suffix parameters                                              \
+    {                                                                                              \
+        if (float32) {                                                                             \
+            const bool is_float32 = true;                                                          \
+            FOR_BLOCKS(body)                                                                       \
+        } else {                                                                                   \
+            const bool is_float32 = false;                                                         \
+            FOR_BLOCKS(body)                                                                       \
+        }                                                                                          \
+    }
+#define NARROW                                                                                     \
+    (const void *restrict wide, bool float32, const float *restrict factors,                       \
+     uint8_t *restrict narrow, int64_t block, int64_t count)
+#define WIDEN                                                                                      \
+    (const uint8_t *restrict narrow, const float *restrict factors, void *restrict wide,           \
+     bool float32, int64_t block, int64_t count)
+
+#define DEFINE_KERNELS(suffix, words, attributes)                                                  \
+    attributes static void maxima_##suffix(const void *wide, bool float32, uint32_t *maxima,       \
+                                           int64_t block, int64_t count)                           \
+    {                                                                                              \
+        for (int64_t first = 0; first < count; first += block) {                                   \
+            const int64_t length = count - first < block ? count - first : block;                  \
+            const uint32_t found = float32                                                         \
+                                       ? maximum32((const int32_t *)wide + first, length)          \
+                                       : maximum16((const int16_t *)wide + first, length) << 16;   \
+                                                                                                   \
+            *maxima = most(*maxima, found);                                                        \
+            ++maxima;                                                                              \
+        }                                                                                          \
+    }                                                                                              \
+    attributes static void to_bfloat16_##suffix(                                                   \
+        const void *restrict wide, uint16_t *restrict narrow, int64_t count){FOR_GROUPS(           \
+        0, count, narrow[i] = bfloat16_of(((const uint32_t *)wide)[i]))} attributes static void    \
+        from_bfloat16_##suffix(const uint16_t *restrict narrow, void *restrict wide,               \
+                               int64_t count){FOR_GROUPS(                                          \
+            0, count,                                                                              \
+            ((uint32_t *)wide)[i] =                                                                \
+                (uint32_t)narrow[i]                                                                \
+                << 16)} WIDE_LOOPS(attributes, suffix, to_fp8, NARROW,                             \
+                                   narrow[i] = fp8_of(wide_bits(wide, is_float32, i), factor))     \
+            WIDE_LOOPS(attributes, suffix, to_int8, NARROW,                                        \
+                       narrow[i] = int8_of(wide_bits(wide, is_float32, i), factor))                \
+                WIDE_LOOPS(attributes, suffix, from_fp8, WIDEN,                                    \
+                           put(wide, is_float32, i, fp8_value(narrow[i]) * factor))                \
+                    WIDE_LOOPS(                                                                    \
+                        attributes, suffix, from_int8, WIDEN,                                      \
+                        put(wide, is_float32, i,                                                   \
+                            (float)(int8_t)narrow[i] *                                             \
+                                factor)) static const xm_convert_kernels_t kernels_##suffix = {    \
+                        words,                                                                     \
+                        maxima_##suffix,                                                           \
+                        to_bfloat16_##suffix,                                                      \
+                        to_fp8_##suffix,                                                           \
+                        to_int8_##suffix,                                                          \
+                        from_bfloat16_##suffix,                                                    \
+                        from_fp8_##suffix,                                                         \
+                        from_int8_##suffix};
+
+DEFINE_KERNELS(portable, "portable", )
+
+#ifdef __x86_64__
+DEFINE_KERNELS(avx2, "AVX2", __attribute__((target("avx2"))))
+#ifdef __clang__
+#define WIDEST "avx512f,avx512bw,avx512vl,avx512dq"
+#else
+#define WIDEST "avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512"
+#endif
+DEFINE_KERNELS(avx512, "AVX-512", __attribute__((target(WIDEST))))
+
+const xm_convert_kernels_t *xm_convert_kernels(int number)
+{
+    const xm_convert_kernels_t *found[4] = {NULL};
+    int count = 0;
+
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq")) {
+        found[count++] = &kernels_avx512;
+    }
+    if (__builtin_cpu_supports("avx2")) {
+        found[count++] = &kernels_avx2;
+    }
+    found[count++] = &kernels_portable;
+    return number >= 0 && number < count ? found[number] : NULL;
+}
+#else
+const xm_convert_kernels_t *xm_convert_kernels(int number)
+{
+    return number == 0 ? &kernels_portable : NULL;
+}
+#endif
