@@ -203,11 +203,12 @@ static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
     return XM_OK;
 }
 
-/* Attempts of branch and bound from *number on, until one has too many nodes or takes too long. A search that knows
- * no good solution loses itself below early mistakes, so what is more than `reach` above the bound
- * does not count; a gap that is really that small then closes soon, and otherwise the bound rises
- * to where the search did not look. Each attempt starts anew, with the cost that is known by then,
- * since values that it rules out at the root are ruled out in the whole tree. */
+/* Attempts of branch and bound from *number on, until one has too many nodes or takes too long. A
+ * search that knows no good solution loses itself below early mistakes, so what is more than
+ * `reach` above the bound does not count; a gap that is really that small then closes soon, and
+ * otherwise the bound rises to where the search did not look. Each attempt starts anew, with the
+ * cost that is known by then, since values that it rules out at the root are ruled out in the whole
+ * tree. */
 static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, int *number)
 {
     ap_cfn_shared_t *shared = &solve->shared;
@@ -333,7 +334,8 @@ static xm_status_t settle(solve_t *solve)
     if (status == XM_OK) {
         /* Raising the bound alone may have found a solution of that cost already. */
         if (alone.cost > solve->shared.cost) {
-            status = ap_cfn_branch(dual, &alone, HUGE_VAL, nodes_to_settle(dual), INT64_MAX, &nodes);
+            status =
+                ap_cfn_branch(dual, &alone, HUGE_VAL, nodes_to_settle(dual), INT64_MAX, &nodes);
         }
         ap_cfn_dual_destroy(dual);
     }

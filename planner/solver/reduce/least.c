@@ -65,9 +65,9 @@ static xm_status_t make_bare(const ap_cfn_core_t *core, ap_cfn_core_t **bare)
         memset(ap_cfn_core_add_variable(&maker, variable->size), 0,
                (size_t)variable->size * sizeof(double));
         for (int k = 0; k < variable->segments; ++k) {
-            memcpy(ap_cfn_core_add_segment(&maker, variable->segment[k].from,
-                                           variable->segment[k].to),
-                   variable->segment[k].usage, (size_t)variable->size * sizeof(double));
+            memcpy(
+                ap_cfn_core_add_segment(&maker, variable->segment[k].from, variable->segment[k].to),
+                variable->segment[k].usage, (size_t)variable->size * sizeof(double));
         }
     }
     for (int k = 0; k < core->links; ++k) {
@@ -129,7 +129,7 @@ static xm_status_t look(const ap_cfn_reduction_t *self, ap_cfn_dual_t *dual, boo
     double begin = *work;
 
     sort_times(dual->core, order);
-    for (int k = 0; k < dual->core->times && *work > 0.0 && xm_clock_ns() < self->deadline; ++k) {
+    for (int k = 0; k<dual->core->times && * work> 0.0 && xm_clock_ns() < self->deadline; ++k) {
         double room = dual->core->capacity[order[k]];
 
         *dropped += fit_at(dual, order[k], keep, work);
@@ -169,7 +169,7 @@ static xm_status_t fit_once(ap_cfn_reduction_t *self, double *work, size_t *drop
         memset(keep, true, values * sizeof(*keep));
         status = look(self, dual, keep, order, work, dropped);
     }
-    for (int v = 0; status == XM_OK && v < self->core->variables && *dropped > 0; ++v) {
+    for (int v = 0; status == XM_OK && v<self->core->variables && * dropped> 0; ++v) {
         status = ap_reduce_shrink(self, self->root[v], keep + dual->at[v]);
     }
     ap_cfn_dual_destroy(dual);

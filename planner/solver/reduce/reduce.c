@@ -317,8 +317,11 @@ static void free_graph(ap_cfn_reduction_t *self)
  * values that do not fit. Dominance needs final usages, since a value that uses less must not be
  * dropped for one that is only cheaper. What is left goes to the solver. */
 static xm_status_t (*const steps[])(ap_cfn_reduction_t *) = {
-    make_nodes,        make_edges,          drop_infinite,    ap_reduce_fit,          ap_reduce_propagate,
-    ap_reduce_profile, ap_reduce_propagate, ap_reduce_values, ap_reduce_make_core, ap_reduce_fit_together};
+    make_nodes,          make_edges,
+    drop_infinite,       ap_reduce_fit,
+    ap_reduce_propagate, ap_reduce_profile,
+    ap_reduce_propagate, ap_reduce_values,
+    ap_reduce_make_core, ap_reduce_fit_together};
 
 xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, bool noted,
                           ap_cfn_reduction_t **reduction)

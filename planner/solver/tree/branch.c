@@ -19,8 +19,8 @@
 /* The root's dual serves the whole tree, so it gets many rounds; nodes below inherit it. */
 enum { ROUNDS_ROOT = 120, ROUNDS_NODE = 30 };
 
-/* `most` is the count of nodes at which the search gives up, `until` the time; `nodes` is the caller's count, which
- * goes on over several searches. */
+/* `most` is the count of nodes at which the search gives up, `until` the time; `nodes` is the
+ * caller's count, which goes on over several searches. */
 typedef struct search {
     ap_cfn_tree_t tree;
     int64_t most, until;

@@ -252,8 +252,8 @@ int ap_cfn_node_choose(const ap_cfn_node_t *node, double gap)
     for (int v = 0; v < dual->core->variables; ++v) {
         double margin = fmin(1.0, dual->margin[v] / fmax(gap, 1.0));
         double worth = fmin(1.0, usage_worth(dual, v) / fmax(gap, 1.0));
-        double weight = (least_part + margin) * (least_part + worth) *
-                        (1.0 + dual->core->variable[v].degree);
+        double weight =
+            (least_part + margin) * (least_part + worth) * (1.0 + dual->core->variable[v].degree);
 
         if (weight > most) {
             most = weight;
