@@ -11,6 +11,7 @@
  *  3. Times at which the limit cannot be exceeded, or not without being exceeded next to them, go.
  *  4. Values that another one dominates go (in cost whatever the neighbours do, and in usage at
  *     every time); nodes without usage and at most two neighbours are eliminated.
+ *  5. Values with which more is used at some time than there is, whatever the others do, go.
  *
  * What happened is kept in a log whose reversal turns a solution of the core into one of the
  * original problem.

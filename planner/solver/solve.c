@@ -46,6 +46,10 @@ static const double presolve_part = 0.4;
  * further one may look twice as far and visit half as many nodes again. */
 static const double first_reach = 1e-4;
 enum { PROVABLE_VARIABLES = 1500, ATTEMPT_NODES = 1000 };
+/* What raising the bound before the first attempt may take of the time there is, and what an
+ * attempt may, besides a part of the time that has passed. Attempts look near the bound, where few
+ * values are left, so they soon raise it faster than more of its own steps would. */
+static const double raise_part = 0.12, attempt_part = 0.03, attempt_growth = 0.4;
 /* Nanoseconds of the search that follows a dive: at most, and per variable. */
 #define SEARCH_TIME      INT64_C(200000000)
 #define SEARCH_TIME_EACH INT64_C(400000)
@@ -60,6 +64,7 @@ typedef struct solve {
     const ap_cfn_t *cfn;
     const ap_cfn_options_t *options;
     int64_t begin;
+    int64_t searching;         /* since when, as ap_cfn_shared_now() tells it */
     atomic_int_fast64_t nodes; /* written by the bounding thread */
     bool settled;              /* the solution depends on the problem alone */
     atomic_int failed;
@@ -115,9 +120,15 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
     int look = dual->exact != NULL ? CONVERGED_EXACT : first ? CONVERGED_FIRST : CONVERGED_STEPS;
     double before = -HUGE_VAL;
     int64_t begin = ap_cfn_shared_now(shared), searched = 0;
+    int64_t until =
+        dual->core->variables <= PROVABLE_VARIABLES
+            ? begin + (int64_t)(raise_part * (double)(ap_cfn_shared_end(shared) - begin))
+            : INT64_MAX;
     xm_status_t status = XM_OK;
 
-    for (int step = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++step) {
+    for (int step = 0;
+         status == XM_OK && !ap_cfn_shared_is_over(shared) && ap_cfn_shared_now(shared) < until;
+         ++step) {
         (void)ap_cfn_dual_sweep(dual);
         ap_cfn_shared_spend(shared, dual->work);
         ap_cfn_shared_raise(shared, dual->best);
@@ -192,11 +203,12 @@ static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
     return XM_OK;
 }
 
-/* Attempts of branch and bound from *number on, until one has too many nodes. A search that knows
- * no good solution loses itself below early mistakes, so what is more than `reach` above the bound
- * does not count; a gap that is really that small then closes soon, and otherwise the bound rises
- * to where the search did not look. Each attempt starts anew, with the cost that is known by then,
- * since values that it rules out at the root are ruled out in the whole tree. */
+/* Attempts of branch and bound from *number on, until one has too many nodes or takes too long. A
+ * search that knows no good solution loses itself below early mistakes, so what is more than
+ * `reach` above the bound does not count; a gap that is really that small then closes soon, and
+ * otherwise the bound rises to where the search did not look. Each attempt starts anew, with the
+ * cost that is known by then, since values that it rules out at the root are ruled out in the whole
+ * tree. */
 static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, int *number)
 {
     ap_cfn_shared_t *shared = &solve->shared;
@@ -208,9 +220,13 @@ static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, int *numbe
         double reach = ldexp(first_reach, *number);
         double cap = reach < 1.0 ? bound + reach * fabs(bound) + 1.0 : HUGE_VAL;
         int64_t most = (int64_t)(ATTEMPT_NODES * pow(1.5, *number)), begin = solve->nodes;
+        int64_t now = ap_cfn_shared_now(shared);
+        double left = (double)(ap_cfn_shared_end(shared) - now);
+        double passed = (double)(now - solve->searching);
+        int64_t until = now + (int64_t)(attempt_part * left + attempt_growth * passed);
 
-        status = ap_cfn_branch(dual, shared, cap, most, &solve->nodes);
-        complete = solve->nodes - begin < most;
+        status = ap_cfn_branch(dual, shared, cap, most, until, &solve->nodes);
+        complete = solve->nodes - begin < most && ap_cfn_shared_now(shared) <= until;
         ++*number;
     }
     return status;
@@ -318,7 +334,8 @@ static xm_status_t settle(solve_t *solve)
     if (status == XM_OK) {
         /* Raising the bound alone may have found a solution of that cost already. */
         if (alone.cost > solve->shared.cost) {
-            status = ap_cfn_branch(dual, &alone, HUGE_VAL, nodes_to_settle(dual), &nodes);
+            status =
+                ap_cfn_branch(dual, &alone, HUGE_VAL, nodes_to_settle(dual), INT64_MAX, &nodes);
         }
         ap_cfn_dual_destroy(dual);
     }
@@ -441,6 +458,7 @@ static xm_status_t solve_core(solve_t *solve, int threads)
         solve->settled = true;
         return XM_OK;
     }
+    solve->searching = ap_cfn_shared_now(&solve->shared);
     status = run_threads(solve, threads);
     /* Nothing was found, and the bound says that nothing exists; without the bound, it is a matter
      * of time. */

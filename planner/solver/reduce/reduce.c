@@ -214,7 +214,7 @@ static xm_status_t drop_infinite(ap_cfn_reduction_t *self)
 /* Writes down what is left as a core. Variables are numbered in the order of the nodes, so
  * neighbouring operators stay neighbours in memory and in the order of the sweeps. Links are turned
  * so that a < b, as the core demands. */
-static xm_status_t make_core(ap_cfn_reduction_t *self)
+xm_status_t ap_reduce_make_core(ap_cfn_reduction_t *self)
 {
     ap_cfn_core_size_t size = {.times = self->times};
     ap_cfn_core_maker_t maker;
@@ -317,8 +317,11 @@ static void free_graph(ap_cfn_reduction_t *self)
  * values that do not fit. Dominance needs final usages, since a value that uses less must not be
  * dropped for one that is only cheaper. What is left goes to the solver. */
 static xm_status_t (*const steps[])(ap_cfn_reduction_t *) = {
-    make_nodes,        make_edges,          drop_infinite,    ap_reduce_fit, ap_reduce_propagate,
-    ap_reduce_profile, ap_reduce_propagate, ap_reduce_values, make_core};
+    make_nodes,          make_edges,
+    drop_infinite,       ap_reduce_fit,
+    ap_reduce_propagate, ap_reduce_profile,
+    ap_reduce_propagate, ap_reduce_values,
+    ap_reduce_make_core, ap_reduce_fit_together};
 
 xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, bool noted,
                           ap_cfn_reduction_t **reduction)

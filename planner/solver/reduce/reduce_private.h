@@ -79,6 +79,11 @@ struct ap_cfn_reduction {
     xm_arena_t graph; /* what goes with the graph, but tables and lists that grow */
 };
 
+/* planner/solver/reduce/reduce.c */
+
+/* The core of what is left; its variables' nodes are in `root`. */
+xm_status_t ap_reduce_make_core(ap_cfn_reduction_t *self);
+
 /* planner/solver/reduce/graph.c */
 
 xm_status_t ap_reduce_no_memory(void);
@@ -132,6 +137,14 @@ xm_status_t ap_reduce_fit(ap_cfn_reduction_t *self);
 
 /* Times, capacities, and the segments of all nodes that are left. */
 xm_status_t ap_reduce_profile(ap_cfn_reduction_t *self);
+
+/* Takes what every value uses off the capacities, after values went. */
+xm_status_t ap_reduce_refit(ap_cfn_reduction_t *self);
+
+/* planner/solver/reduce/least.c */
+
+/* Drops values with which more is used at some time than there is, whatever the others do. */
+xm_status_t ap_reduce_fit_together(ap_cfn_reduction_t *self);
 
 /* planner/solver/reduce/values.c */
 

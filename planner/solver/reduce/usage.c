@@ -476,6 +476,28 @@ static xm_status_t thin_times(ap_cfn_reduction_t *self, xm_arena_t *pool)
     return XM_OK;
 }
 
+/* What every value of a node uses has gone to the capacities when values have gone, and times may
+ * not matter any more. */
+xm_status_t ap_reduce_refit(ap_cfn_reduction_t *self)
+{
+    xm_arena_t pool = {0};
+    double *change = xm_arena_take(&pool, ((size_t)self->times + 1) * sizeof(*change));
+    xm_status_t status = change == NULL ? ap_reduce_no_memory() : XM_OK;
+
+    if (status == XM_OK) {
+        settle(self, change);
+        status = check_capacity(self);
+    }
+    if (status == XM_OK) {
+        status = drop_misfits(self);
+    }
+    if (status == XM_OK) {
+        status = thin_times(self, &pool);
+    }
+    xm_arena_clear(&pool);
+    return status;
+}
+
 /* Makes the final profile. From here on usage is tied to its node (`profiled`), and contraction
  * leaves nodes with usage where they are. */
 xm_status_t ap_reduce_profile(ap_cfn_reduction_t *self)

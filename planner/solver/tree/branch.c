@@ -19,11 +19,11 @@
 /* The root's dual serves the whole tree, so it gets many rounds; nodes below inherit it. */
 enum { ROUNDS_ROOT = 120, ROUNDS_NODE = 30 };
 
-/* `most` is the count of nodes at which the search gives up; `nodes` is the caller's count, which
- * goes on over several searches. */
+/* `most` is the count of nodes at which the search gives up, `until` the time; `nodes` is the
+ * caller's count, which goes on over several searches. */
 typedef struct search {
     ap_cfn_tree_t tree;
-    int64_t most;
+    int64_t most, until;
     atomic_int_fast64_t *nodes; /* another thread reports them */
 } search_t;
 
@@ -76,7 +76,8 @@ static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherit
         ap_cfn_shared_raise(search->tree.shared, bound < goal ? bound : goal);
     }
     /* This node stays open: what it could still contain is not below its bound. */
-    if (ap_cfn_shared_is_over(search->tree.shared) || *search->nodes >= search->most) {
+    if (ap_cfn_shared_is_over(search->tree.shared) || *search->nodes >= search->most ||
+        ap_cfn_shared_now(search->tree.shared) > search->until) {
         *open = bound < *open ? bound : *open;
         return XM_OK;
     }
@@ -85,7 +86,7 @@ static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherit
     if (10 * dropped > ap_cfn_core_values(node->dual->core)) {
         return descend(search, node, bound, 1, open);
     }
-    chosen = ap_cfn_node_choose(node);
+    chosen = ap_cfn_node_choose(node, ap_cfn_tree_goal(&search->tree) - bound);
     best = node->dual->choice[chosen];
     keep = node->keep + node->dual->at[chosen];
     if (!keep[best]) { /* dropped since: any other */
@@ -121,9 +122,9 @@ static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherit
 /* Proves the optimum below a dual, or raises the bound as far as it gets. The root's dual is
  * only read, so a search that was stopped can be tried again with more nodes. */
 xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, double cap,
-                          int64_t most, atomic_int_fast64_t *nodes)
+                          int64_t most, int64_t until, atomic_int_fast64_t *nodes)
 {
-    search_t search = {.most = *nodes + most, .nodes = nodes};
+    search_t search = {.most = *nodes + most, .until = until, .nodes = nodes};
     ap_cfn_node_t node;
     double open = HUGE_VAL, cost;
     xm_status_t status = ap_cfn_tree_create(root, shared, false, &search.tree, &node);

@@ -17,9 +17,9 @@
 #define AP_CFN_BRANCH_ALL (INT64_MAX / 2) /* as many nodes as it takes */
 
 /*
- * Searches for solutions below `cap` until done, ap_cfn_shared_is_over() or `most` nodes, and
- * raises the shared bound by what was proved: to the cap, where there is none. *nodes counts what
- * was visited.
+ * Searches for solutions below `cap` until done, ap_cfn_shared_is_over(), `most` nodes or the time
+ * `until` of ap_cfn_shared_now(), and raises the shared bound by what was proved: to the cap, where
+ * there is none. *nodes counts what was visited.
  */
 xm_status_t ap_cfn_branch(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, double cap,
-                          int64_t most, atomic_int_fast64_t *nodes);
+                          int64_t most, int64_t until, atomic_int_fast64_t *nodes);

@@ -404,7 +404,8 @@ static xm_status_t descend(proof_t *p, const ap_cfn_node_t *from)
 /* Takes the cheapest value of a variable, then all its others. */
 static xm_status_t branch(proof_t *p, ap_cfn_node_t *node)
 {
-    int v = ap_cfn_node_choose(node), best = node->dual->choice[v], others = 0;
+    int v = ap_cfn_node_choose(node, fmax(1.0, p->goal - node->dual->best));
+    int best = node->dual->choice[v], others = 0;
     int size = node->dual->core->variable[v].size;
     bool *keep = node->keep + node->dual->at[v], *saved;
     xm_status_t status = XM_OK;

@@ -18,6 +18,8 @@
 enum { ROUNDS_LOOK = 5, SUMS_WORK = 200000 };
 /* A node goes on improving its bound while each check finds this part of the gap closed. */
 static const double worthwhile = 0.05;
+/* A variable to branch on without margin, or without usage, still counts by this part. */
+static const double least_part = 0.03;
 
 /* The root's first node borrows its dual; core == NULL says so. */
 void ap_cfn_node_destroy(ap_cfn_node_t *node)
@@ -218,18 +220,40 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
     return false;
 }
 
-/* The variable to branch on is the one with the largest margin between its cheapest and its second
- * cheapest value. The branch without the cheapest value then has the largest bound and often is
- * pruned at once. The degree counts as well, because a variable with many links changes the bound
- * of more neighbours. Of equal weights the lowest number wins. */
-int ap_cfn_node_choose(const ap_cfn_node_t *node)
+/* What the usage of a variable can change at the node's prices. */
+static double usage_worth(const ap_cfn_dual_t *dual, int v)
 {
-    const ap_cfn_core_t *core = node->dual->core;
+    const ap_cfn_variable_t *variable = &dual->core->variable[v];
+    double worth = 0.0;
+
+    for (int k = 0; k < variable->segments; ++k) {
+        const ap_cfn_segment_t *segment = &variable->segment[k];
+        double most = 0.0;
+
+        for (int x = 0; x < variable->size; ++x) {
+            most = segment->usage[x] > most ? segment->usage[x] : most;
+        }
+        worth += most * (dual->sums[segment->to] - dual->sums[segment->from]);
+    }
+    return worth;
+}
+
+/* The variable to branch on has a large margin between its cheapest and its second cheapest value,
+ * and much priced usage. Without the cheapest value the bound then rises by the margin; with it,
+ * the usage is settled, about which the prices can only be wrong in both directions. Both are parts
+ * of the gap, since more than that decides nothing. The degree counts as well, because a variable
+ * with many links changes the bound of more neighbours. Of equal weights the lowest number wins. */
+int ap_cfn_node_choose(const ap_cfn_node_t *node, double gap)
+{
+    const ap_cfn_dual_t *dual = node->dual;
     double most = -1.0;
     int chosen = 0;
 
-    for (int v = 0; v < core->variables; ++v) {
-        double weight = node->dual->margin[v] * (1.0 + core->variable[v].degree);
+    for (int v = 0; v < dual->core->variables; ++v) {
+        double margin = fmin(1.0, dual->margin[v] / fmax(gap, 1.0));
+        double worth = fmin(1.0, usage_worth(dual, v) / fmax(gap, 1.0));
+        double weight =
+            (least_part + margin) * (least_part + worth) * (1.0 + dual->core->variable[v].degree);
 
         if (weight > most) {
             most = weight;

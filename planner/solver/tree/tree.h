@@ -42,8 +42,8 @@ xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, a
  */
 bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, size_t *dropped);
 
-/* The variable to branch on, after a sweep. */
-int ap_cfn_node_choose(const ap_cfn_node_t *node);
+/* The variable to branch on, after a sweep; `gap` is what the bound is below what is looked for. */
+int ap_cfn_node_choose(const ap_cfn_node_t *node, double gap);
 
 /* Offers the values of a node without variables, if they fit. */
 void ap_cfn_node_offer(ap_cfn_tree_t *tree, const ap_cfn_node_t *node);
