@@ -177,11 +177,9 @@ xm_status_t rb_case_scale(rb_case_t *scaled, int64_t divisor)
         return XM_OK;
     }
     if (scaled->dims == 0 || scaled->shape[0] % divisor != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--scale 1/%" PRId64 ": case %s has %" PRId64
-                            " elements in dimension 0, which %" PRId64 " does not divide",
-                            divisor, scaled->name, scaled->dims == 0 ? 1 : scaled->shape[0],
-                            divisor);
+        return XM_INVALID("--scale 1/%" PRId64 ": case %s has %" PRId64
+                          " elements in dimension 0, which %" PRId64 " does not divide",
+                          divisor, scaled->name, scaled->dims == 0 ? 1 : scaled->shape[0], divisor);
     }
     scaled->shape[0] /= divisor;
     return XM_OK;

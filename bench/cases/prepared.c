@@ -18,15 +18,13 @@ static xm_status_t lay_out(const char *side_name, const rb_case_t *one, const rb
     xm_status_t status;
 
     if (xm_mesh_max_rank(mesh) >= hosts->ranks) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "case %s: the %s mesh names rank %d, but the job has ranks 0 … %d",
-                            one->name, side_name, xm_mesh_max_rank(mesh), hosts->ranks - 1);
+        return XM_INVALID("case %s: the %s mesh names rank %d, but the job has ranks 0 … %d",
+                          one->name, side_name, xm_mesh_max_rank(mesh), hosts->ranks - 1);
     }
     if (side->spec.dims != one->dims) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s spec '%s' is for %d dimensions, but the tensor of case %s has %d",
-                            side_name, xm_spec_format(&side->spec, spec), side->spec.dims,
-                            one->name, one->dims);
+        return XM_INVALID("%s spec '%s' is for %d dimensions, but the tensor of case %s has %d",
+                          side_name, xm_spec_format(&side->spec, spec), side->spec.dims, one->name,
+                          one->dims);
     }
     status = xm_layout_create(mesh, &side->spec, one->partition, one->shape, layout);
     return status < 0 ? xm_error_prefix(status, "case %s: %s layout", one->name, side_name)
@@ -79,7 +77,7 @@ static xm_status_t make_plan(const rb_case_t *one, xm_plan_params_t *params, xm_
     if (model != NULL) {
         tensors = malloc(((size_t)model->count + 1) * sizeof(*tensors));
         if (tensors == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", model->count);
+            return XM_NO_MEMORY("%d tensors", model->count);
         }
         for (int i = 0; i < model->count; ++i) {
             const rb_model_tensor_t *tensor = &model->tensors[i];

@@ -24,7 +24,7 @@ xm_status_t rb_prepared_list_create(const rb_selection_t *selection, const rb_ho
 
     made.prepared = calloc((size_t)selection->count + 1, sizeof(*made.prepared));
     if (made.prepared == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d cases", selection->count);
+        return XM_NO_MEMORY("%d cases", selection->count);
     }
     for (int i = 0; status == XM_OK && i < selection->count; ++i) {
         status = prepare_or_check(&made, i);

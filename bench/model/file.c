@@ -95,24 +95,22 @@ xm_status_t rb_model_dtype_bits(const char *name, int *bits)
 static xm_status_t read_shape(const json_t *shape, rb_tensor_t *tensor)
 {
     if (!json_is_array(shape)) {
-        return xm_error_set(XM_ERR_PARSE, "'shape' is %s; it must be an array of integers",
-                            xm_json_type(shape));
+        return XM_MALFORMED("'shape' is %s; it must be an array of integers", xm_json_type(shape));
     }
     if (json_array_size(shape) > XM_MAX_DIMS) {
-        return xm_error_set(XM_ERR_PARSE, "'shape' has %zu dimensions; the most is %d",
-                            json_array_size(shape), XM_MAX_DIMS);
+        return XM_MALFORMED("'shape' has %zu dimensions; the most is %d", json_array_size(shape),
+                            XM_MAX_DIMS);
     }
     tensor->dims = (int)json_array_size(shape);
     for (int d = 0; d < tensor->dims; ++d) {
         const json_t *extent = json_array_get(shape, (size_t)d);
 
         if (!json_is_integer(extent)) {
-            return xm_error_set(XM_ERR_PARSE, "'shape'[%d] is %s; it must be an integer", d,
+            return XM_MALFORMED("'shape'[%d] is %s; it must be an integer", d,
                                 xm_json_type(extent));
         }
         if (json_integer_value(extent) < 0) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "'shape'[%d] is %" JSON_INTEGER_FORMAT "; it cannot be negative", d,
+            return XM_MALFORMED("'shape'[%d] is %" JSON_INTEGER_FORMAT "; it cannot be negative", d,
                                 json_integer_value(extent));
         }
         tensor->shape[d] = json_integer_value(extent);
@@ -128,16 +126,15 @@ static xm_status_t read_tensor(const char *name, const json_t *entry, rb_tensor_
     xm_status_t status;
 
     if (!json_is_object(entry)) {
-        return xm_error_set(XM_ERR_PARSE, "the entry is %s; it must be an object with a 'shape'",
+        return XM_MALFORMED("the entry is %s; it must be an object with a 'shape'",
                             xm_json_type(entry));
     }
     if (strlen(name) >= RB_TENSOR_NAME) {
-        return xm_error_set(XM_ERR_PARSE, "the name has %zu characters; the most is %d",
-                            strlen(name), RB_TENSOR_NAME - 1);
+        return XM_MALFORMED("the name has %zu characters; the most is %d", strlen(name),
+                            RB_TENSOR_NAME - 1);
     }
     if (dtype != NULL && !json_is_string(dtype)) {
-        return xm_error_set(XM_ERR_PARSE, "'dtype' is %s; it must be a string",
-                            xm_json_type(dtype));
+        return XM_MALFORMED("'dtype' is %s; it must be a string", xm_json_type(dtype));
     }
     *tensor = (rb_tensor_t){0};
     (void)snprintf(tensor->name, sizeof(tensor->name), "%s", name);
@@ -208,7 +205,7 @@ xm_status_t rb_model_file_read(const char *path, rb_tensor_list_t *list)
     }
     json_decref(root);
     if (status == XM_OK && list->count == 0) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: the file names no tensor", path);
+        status = XM_INVALID("%s: the file names no tensor", path);
     }
     if (status < 0) {
         rb_tensor_list_clear(list);

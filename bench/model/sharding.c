@@ -125,16 +125,14 @@ static xm_status_t check_rule(const rb_shard_rule_t *rule, const rb_tensor_t *te
     int highest = rule->tp > rule->ep ? rule->tp : rule->ep;
 
     if (highest >= tensor->dims) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "tensor '%s' has %d dimensions, but the sharding table's entry '%s' "
-                            "splits dimension %d; say how it is sharded with --shard-table",
-                            tensor->name, tensor->dims, rule->pattern, highest);
+        return XM_INVALID("tensor '%s' has %d dimensions, but the sharding table's entry '%s' "
+                          "splits dimension %d; say how it is sharded with --shard-table",
+                          tensor->name, tensor->dims, rule->pattern, highest);
     }
     if (rule->ep == RB_SHARD_EXPERT_IN_NAME && rb_tensor_expert(tensor->name) < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "tensor '%s' matches the sharding table's entry '%s' of single "
-                            "experts, but has no number after 'experts.' in its name",
-                            tensor->name, rule->pattern);
+        return XM_INVALID("tensor '%s' matches the sharding table's entry '%s' of single experts, "
+                          "but has no number after 'experts.' in its name",
+                          tensor->name, rule->pattern);
     }
     return XM_OK;
 }

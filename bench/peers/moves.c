@@ -61,8 +61,7 @@ xm_status_t rb_peer_moves_create(const xm_layout_t *src, const xm_layout_t *dst,
     needed = list_moves(src, dst, rank, tasks, task_count, NULL);
     listed = malloc((needed + 1) * sizeof(*listed));
     if (listed == NULL) {
-        status =
-            xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %zu moves of rank %d", needed, rank);
+        status = XM_NO_MEMORY("the %zu moves of rank %d", needed, rank);
     } else {
         (void)list_moves(src, dst, rank, tasks, task_count, listed);
         *moves = listed;

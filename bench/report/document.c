@@ -133,7 +133,7 @@ xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **documen
     }
     created = calloc(1, sizeof(*created));
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
+        return XM_NO_MEMORY("the JSON report");
     }
     created->job = job;
     created->results = json_array();
@@ -143,7 +143,7 @@ xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **documen
                               ranks_json(job), "results", created->results);
     if (created->root == NULL) {
         free(created);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
+        return XM_NO_MEMORY("the JSON report");
     }
     if (job->start != NULL) {
         (void)json_object_set_new(json_object_get(created->root, "config"), "start",
@@ -306,7 +306,7 @@ xm_status_t rb_document_add(rb_document_t *document, const rb_result_t *result)
                       "makespan_s", (double)xm_plan_makespan_ns(plan) * 1e-9, "bound_s",
                       (double)xm_plan_bound_ns(plan) * 1e-9, "digest", xm_plan_digest(plan));
     if (entry == NULL || json_array_append_new(document->results, entry) != 0) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
+        return XM_NO_MEMORY("the JSON report");
     }
     add_sides(entry, prepared);
     if (xm_plan_bound_ns(plan) > 0) {

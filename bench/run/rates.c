@@ -195,12 +195,11 @@ xm_status_t rb_rates_network(rb_rates_t *rates, const rb_host_map_t *hosts,
     xm_status_t status;
 
     if (nic == NULL || rack_of_host == NULL || rail == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", hosts->hosts);
+        status = XM_NO_MEMORY("%d hosts", hosts->hosts);
         goto free_arrays;
     }
     if (rates->racks > hosts->hosts) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "--racks %d, but there are %d hosts",
-                              rates->racks, hosts->hosts);
+        status = XM_INVALID("--racks %d, but there are %d hosts", rates->racks, hosts->hosts);
         goto free_arrays;
     }
     for (int h = 0; h < hosts->hosts; ++h) {

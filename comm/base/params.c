@@ -18,9 +18,8 @@ static xm_status_t read_size(const char *function, const char *type, const void 
     }
     memcpy(size, given, sizeof(*size));
     if (*size < sizeof(*size)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s: struct_size of %s is %zu, not %zu: start from its _INIT macro",
-                            function, type, *size, known);
+        return XM_INVALID("%s: struct_size of %s is %zu, not %zu: start from its _INIT macro",
+                          function, type, *size, known);
     }
     return XM_OK;
 }
@@ -72,6 +71,6 @@ xm_status_t xm_info_copy(const char *function, const char *type, void *given, co
 
 bool xm_report_null(const char *function, const char *argument)
 {
-    (void)xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
+    (void)XM_INVALID("%s: %s is NULL", function, argument);
     return true;
 }

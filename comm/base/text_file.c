@@ -42,7 +42,7 @@ xm_status_t xm_file_beside(const char *path, char temporary[PATH_MAX], int *fd)
 {
     if (snprintf(temporary, PATH_MAX, "%s.%d.tmp", path, (int)getpid()) >= PATH_MAX) {
         errno = ENAMETOOLONG;
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "path of %zu bytes is too long", strlen(path));
+        return XM_INVALID("path of %zu bytes is too long", strlen(path));
     }
     for (int attempt = 0; attempt < 2; ++attempt) {
         *fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -126,8 +126,7 @@ xm_status_t xm_file_check_output(const char *option, const char *path)
     int reason = path != NULL ? cannot_write(path) : 0;
 
     return reason == 0 ? XM_OK
-                       : xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: cannot write '%s': %s", option,
-                                      path, strerror(reason));
+                       : XM_INVALID("%s: cannot write '%s': %s", option, path, strerror(reason));
 }
 
 /* A path that is wrong is its giver's mistake; an exhausted or broken machine is not. A file that

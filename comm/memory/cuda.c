@@ -132,7 +132,7 @@ static xm_status_t cuda_queue_create(xm_memory_space_t *base, xm_memory_queue_t 
     xm_status_t status;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a queue");
+        return XM_NO_MEMORY("a queue");
     }
     made->base.space = base;
     status = xm_cuda_enter(space);
@@ -187,7 +187,7 @@ static xm_status_t cuda_mark_create(xm_memory_space_t *base, xm_memory_mark_t **
     xm_status_t status;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mark");
+        return XM_NO_MEMORY("a mark");
     }
     *made = (xm_cuda_mark_t){.base.space = base};
     status = xm_cuda_enter(space);
@@ -340,7 +340,7 @@ xm_status_t xm_memory_cuda_of(const xm_memory_place_t *place, xm_memory_space_t 
     xm_status_t status;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a memory space");
+        return XM_NO_MEMORY("a memory space");
     }
     made->base = (xm_memory_space_t){.ops = &cuda_ops, .device = place->device};
     status = xm_cuda_driver_open(&made->driver);

@@ -176,12 +176,11 @@ xm_status_t xm_shared_memory_create(uint64_t length, xm_shared_memory_t **memory
         return XM_ERR_INVALID_ARGUMENT;
     }
     if (!is_length(length)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a shared memory cannot have %" PRIu64 " bytes", length);
+        return XM_INVALID("a shared memory cannot have %" PRIu64 " bytes", length);
     }
     created = calloc(1, sizeof(*created));
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a shared memory");
+        return XM_NO_MEMORY("a shared memory");
     }
     created->length = length;
     created->room = in_pages(length);

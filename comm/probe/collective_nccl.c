@@ -118,8 +118,7 @@ static xm_status_t share_id(const nccl_t *nccl, xm_nccl_id_t *id)
 {
     const xm_collective_job_t *job = nccl->job;
     xm_nccl_id_t own = {{0}}, *all = calloc((size_t)job->ranks, sizeof(*all));
-    xm_status_t status =
-        all != NULL ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ids", job->ranks);
+    xm_status_t status = all != NULL ? XM_OK : XM_NO_MEMORY("%d ids", job->ranks);
 
     if (status == XM_OK && nccl->axis.root == job->rank) {
         int result = nccl->api.ncclGetUniqueId(&own);
@@ -430,9 +429,7 @@ xm_status_t xm_collective_nccl_open(const xm_collective_job_t *job,
 {
     nccl_t *nccl = calloc(1, sizeof(*nccl));
     place_t own = {0}, *places = calloc((size_t)job->ranks, sizeof(*places));
-    xm_status_t status = nccl != NULL && places != NULL
-                             ? XM_OK
-                             : xm_error_set(XM_ERR_NO_MEMORY, "no memory for NCCL");
+    xm_status_t status = nccl != NULL && places != NULL ? XM_OK : XM_NO_MEMORY("NCCL");
 
     if (status == XM_OK) {
         nccl->base.ops = &nccl_ops;

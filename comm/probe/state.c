@@ -118,7 +118,7 @@ static xm_status_t read_step(xm_probe_state_t *state, const char *name, const js
 
         numbers[i] = json_number_value(number);
         if (!json_is_number(number) || numbers[i] < 0) {
-            status = xm_error_set(XM_ERR_PARSE, "%s[%zu] is not a number of at least 0", name, i);
+            status = XM_MALFORMED("%s[%zu] is not a number of at least 0", name, i);
         }
     }
     if (status == XM_OK) {

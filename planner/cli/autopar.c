@@ -84,8 +84,7 @@ int main(int argc, char **argv)
     xm_status_t status;
 
     if (argc < 2) {
-        (void)xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                           "a command is needed; autopar --help lists the commands");
+        (void)XM_INVALID("a command is needed; autopar --help lists the commands");
         return xm_cli_fail("autopar", XM_ERR_INVALID_ARGUMENT);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {

@@ -154,9 +154,8 @@ static xm_status_t plan_like(const char *name, const ap_planner_params_t *params
     xm_status_t status = ap_planner_preset_find(name, &row);
 
     if (status == XM_OK && params->schedule != NULL) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                              "--schedule has no meaning with --like; that of %s is %s", name,
-                              row->schedule.kind);
+        status = XM_INVALID("--schedule has no meaning with --like; that of %s is %s", name,
+                            row->schedule.kind);
     }
     if (status == XM_OK) {
         status = ap_like_run(row, params, &result);
@@ -293,8 +292,7 @@ static xm_status_t refuse(const xm_cli_t *cli, const char *const *names, const c
 {
     for (; *names != NULL; ++names) {
         if (xm_cli_given(cli, *names)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s has no meaning with --%s", *names,
-                                other);
+            return XM_INVALID("--%s has no meaning with --%s", *names, other);
         }
     }
     return XM_OK;
@@ -311,10 +309,8 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
     xm_status_t status;
 
     if (like.input == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--like %s needs --model, or an input file of piper or "
-                            "dnn-partitioning",
-                            o->like);
+        return XM_INVALID("--like %s needs --model, or an input file of piper or dnn-partitioning",
+                          o->like);
     }
     status = refuse(cli, asking, "like");
     if (status == XM_OK) {
@@ -345,19 +341,18 @@ static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
     const char *unexpected = ap_command_argument(cli, 0);
 
     if (unexpected != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unexpected argument '%s'", unexpected);
+        return XM_INVALID("unexpected argument '%s'", unexpected);
     }
     if (o->devices != 0 || o->bandwidth != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--%s is for an input of --like; a cluster has its own",
-                            o->devices != 0 ? "devices" : "bandwidth");
+        return XM_INVALID("--%s is for an input of --like; a cluster has its own",
+                          o->devices != 0 ? "devices" : "bandwidth");
     }
     if (o->like != NULL && o->planner != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--planner has no meaning with --like");
+        return XM_INVALID("--planner has no meaning with --like");
     }
     if (o->pareto && (o->like != NULL || o->planner != NULL)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--pareto has no meaning with --%s",
-                            o->like != NULL ? "like" : "planner");
+        return XM_INVALID("--pareto has no meaning with --%s",
+                          o->like != NULL ? "like" : "planner");
     }
     return search(o);
 }

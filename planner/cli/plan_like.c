@@ -205,9 +205,8 @@ xm_status_t ap_plan_like_run(const ap_plan_like_t *like)
     xm_status_t status = xm_text_choose("planner", like->planner, planners, PLANNERS, &planner);
 
     if (status == XM_OK && planner != PIPER && (like->micro_batches > 0 || like->bandwidth > 0.0)) {
-        status =
-            xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s has no meaning with --like %s",
-                         like->micro_batches > 0 ? "micro-batches" : "bandwidth", like->planner);
+        status = XM_INVALID("--%s has no meaning with --like %s",
+                            like->micro_batches > 0 ? "micro-batches" : "bandwidth", like->planner);
     }
     if (status == XM_OK) {
         status = xm_text_load(like->input, &text, &length);

@@ -40,8 +40,7 @@ ap_decision_t *ap_explanation_add(ap_explanation_t *explanation, const char *uni
 
     if (!xm_array_reserve(&explanation->decisions, &explanation->capacity,
                           (size_t)explanation->count + 1, sizeof(*explanation->decisions))) {
-        (void)xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d decisions",
-                           explanation->count + 1);
+        (void)XM_NO_MEMORY("%d decisions", explanation->count + 1);
         return NULL;
     }
     decision = &explanation->decisions[explanation->count++];
@@ -422,7 +421,7 @@ xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profil
     }
     if (explanation == NULL || explanation->costs == NULL) {
         free(explanation);
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an explanation");
+        status = XM_NO_MEMORY("an explanation");
         goto close_view;
     }
     params.model = info->model;

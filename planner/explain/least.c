@@ -66,8 +66,7 @@ static xm_status_t fit_node(const ap_layer_node_t *node, const ap_op_t *op,
     }
     fit->strategy = xm_arena_get(arena, (size_t)node->strategies.count, sizeof(*fit->strategy));
     if (fit->strategy == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d strategies",
-                            node->strategies.count);
+        return XM_NO_MEMORY("%d strategies", node->strategies.count);
     }
     for (int s = 0; s < node->strategies.count; ++s) {
         const ap_strategy_t *strategy = &node->strategies.items[s];
@@ -169,7 +168,7 @@ static xm_status_t add_layer(layer_t *of, const ap_graph_t *training, const ap_p
 
     of->fits = xm_arena_get(&of->arena, (size_t)problem->op_nodes, sizeof(*of->fits));
     if (of->fits == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", problem->op_nodes);
+        return XM_NO_MEMORY("%d operators", problem->op_nodes);
     }
     if (group->op_count != problem->op_nodes) {
         status = xm_error_set(XM_ERR_MISMATCH, "%s: %d operators where the model has %d", place,

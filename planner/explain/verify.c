@@ -109,7 +109,7 @@ static xm_status_t check_submesh(const verification_t *v, const ap_plan_stage_t 
     int hosts = 0, most = 0;
 
     if (of_host == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", v->info->hosts);
+        return XM_NO_MEMORY("%d hosts", v->info->hosts);
     }
     for (int d = 0; d < stage->hosts * stage->devices_per_host; ++d) {
         int host = stage->devices[d] / v->info->devices_per_host;
@@ -265,7 +265,7 @@ static xm_status_t check_resting(const verification_t *v)
     xm_status_t status = XM_OK;
 
     if (resting == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tensors between stages");
+        return XM_NO_MEMORY("the tensors between stages");
     }
     for (int pair = 0; pair < stages * stages; ++pair) {
         int from = pair / stages, to = pair % stages, count = 0;
@@ -369,7 +369,7 @@ static xm_status_t open_model(verification_t *v)
     }
     v->context = calloc(2 * (size_t)v->setup.classes->count, sizeof(ap_stage_context_t *));
     if (v->context == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the stages of a plan");
+        return XM_NO_MEMORY("the stages of a plan");
     }
     params.graph = v->graph;
     params.micro_batches = (int)v->info->micro_batches;

@@ -193,7 +193,7 @@ static xm_status_t put_operators(const exporter_t *e, const hlo_loop_t *loop, in
     int count = 0;
 
     if (list == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", source->instance_count);
+        return XM_NO_MEMORY("%d operators", source->instance_count);
     }
     for (int s = 0; s < source->instance_count; ++s) {
         if (is_given(e, &source->instances[s], loop)) {
@@ -263,7 +263,7 @@ static xm_status_t put_loops(const exporter_t *e, const hlo_loop_t *outer, int i
     int count = 0;
 
     if (list == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d loops", source->loop_count);
+        return XM_NO_MEMORY("%d loops", source->loop_count);
     }
     for (int l = 0; l < source->loop_count; ++l) {
         if (stands_in(e, source->loops[l].context, outer)) {

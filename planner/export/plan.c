@@ -33,8 +33,7 @@ static xm_status_t read_specs(const char *text, spec_list_t *list)
         xm_status_t status;
 
         if (length >= sizeof(word) || list->count == MAX_SPECS) {
-            return xm_error_set(XM_ERR_PARSE, "'%s' is no list of at most %d specs", text,
-                                MAX_SPECS);
+            return XM_MALFORMED("'%s' is no list of at most %d specs", text, MAX_SPECS);
         }
         memcpy(word, text, length);
         word[length] = '\0';

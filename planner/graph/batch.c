@@ -177,8 +177,7 @@ xm_status_t ap_graph_with_batch(const ap_graph_t *graph, int64_t from, int64_t t
         factors -= (size_t)graph->ops[o].rule.factors;
         marks.factor[o] = marked + factors;
     }
-    status = arena.failed ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu operators", ops)
-                          : mark_all(&marks);
+    status = arena.failed ? XM_NO_MEMORY("%zu operators", ops) : mark_all(&marks);
     if (status == XM_OK) {
         status = check_once(&marks);
     }

@@ -59,8 +59,7 @@ static xm_status_t extraction_init(extraction_t *x, const ap_graph_t *graph)
     x->order = xm_arena_get(&x->arena, ops, sizeof(*x->order));
     x->taken = xm_arena_get(&x->arena, ops, sizeof(*x->taken));
     if (x->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %d operators of '%s'", x->ops,
-                            ap_graph_name(graph));
+        return XM_NO_MEMORY("the %d operators of '%s'", x->ops, ap_graph_name(graph));
     }
     return XM_OK;
 }
@@ -80,8 +79,7 @@ static xm_status_t reach_back(extraction_t *x)
     x->reached = xm_arena_get(&x->arena, ((size_t)x->tensors + 1) * x->words, sizeof(*x->reached));
     of_op = xm_arena_get(&x->arena, x->words, sizeof(*of_op));
     if (x->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the gradients of %d weights",
-                            x->step.targets);
+        return XM_NO_MEMORY("the gradients of %d weights", x->step.targets);
     }
     for (int o = x->ops - 1; o >= 0; --o) {
         const ap_op_t *op = ap_graph_op(x->graph, o);
@@ -171,7 +169,7 @@ static xm_status_t find_end(extraction_t *x, int *end)
     int tried = 0;
 
     if (continued == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", x->tensors);
+        return XM_NO_MEMORY("%d tensors", x->tensors);
     }
     *end = -1;
     for (int o = x->ops - 1; o >= 0 && tried < ENDS_MOST; --o) {
@@ -216,7 +214,7 @@ static xm_status_t find_missing(const extraction_t *x, int *missing, int *first)
 
     *missing = 0;
     if (used == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", x->tensors);
+        return XM_NO_MEMORY("%d tensors", x->tensors);
     }
     for (int i = 0; i < x->count; ++i) {
         const ap_op_t *op = ap_graph_op(x->graph, x->order[i]);
@@ -363,7 +361,7 @@ static xm_status_t step_back(extraction_t *x, int *end, ap_step_flops_t *flops)
     xm_status_t status = XM_OK;
 
     if (before == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", x->ops);
+        return XM_NO_MEMORY("%d operators", x->ops);
     }
     memcpy(before, x->taken, (size_t)x->ops);
     for (int o = last - 1, tries = 0;

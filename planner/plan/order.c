@@ -46,7 +46,7 @@ static xm_status_t open_parts(const ap_plan_t *plan, parts_t *parts)
     parts->devices = xm_arena_get(&parts->arena, devices, sizeof(*parts->devices));
     parts->links = xm_arena_get(&parts->arena, links, sizeof(*parts->links));
     if (parts->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a plan of %zu stages", stages);
+        return XM_NO_MEMORY("a plan of %zu stages", stages);
     }
     parts->params.stages = parts->stages;
     parts->params.boundaries = parts->boundaries;

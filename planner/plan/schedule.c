@@ -43,7 +43,7 @@ xm_status_t ap_plan_transfer(const ap_plan_boundary_t *like, const ap_plan_side_
                                            .tensors = tensors,
                                            .count = like->more_count + 1};
     if (tensors == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the tensors of a resharding");
+        return XM_NO_MEMORY("the tensors of a resharding");
     }
     for (int i = 0; i < transfer->count && status == XM_OK; ++i) {
         const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(like, i);
@@ -141,7 +141,7 @@ static xm_status_t run_plan(const ap_plan_t *plan, ap_cross_mesh_t *cross_mesh,
     int wanted = (int)boundaries + (count > 1 && step->virtual_stages > 1 ? 1 : 0);
 
     if (arena.failed) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", count);
+        status = XM_NO_MEMORY("%zu stages", count);
         goto clear;
     }
     fill_stages(plan, stages);
@@ -187,8 +187,7 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
     xm_status_t status;
 
     if (micro_batches > INT32_MAX) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%" PRId64 " micro-batches are too many",
-                            micro_batches);
+        return XM_INVALID("%" PRId64 " micro-batches are too many", micro_batches);
     }
     if (simulation->profile == NULL) {
         return run_plan(plan, NULL, &step, schedule, run);
@@ -266,7 +265,7 @@ static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
     xm_status_t status = XM_OK;
 
     if (stages == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a plan of %d stages", count);
+        return XM_NO_MEMORY("a plan of %d stages", count);
     }
     for (int i = 0; i < count && status == XM_OK; ++i) {
         int versions;

@@ -56,7 +56,7 @@ static net_comm_t *make_comm(xm_pipe_t *pipe, const net_device_t *device)
     net_comm_t *comm = calloc(1, sizeof(*comm));
 
     if (comm == NULL || pthread_mutex_init(&comm->lock, NULL) != 0) {
-        (void)xm_error_set(XM_ERR_NO_MEMORY, "no memory for a connection");
+        (void)XM_NO_MEMORY("a connection");
         xm_pipe_destroy(pipe);
         free(comm);
         return NULL;
@@ -177,7 +177,7 @@ static xm_status_t begin_connect(const uint8_t *handle, int device, const net_de
     xm_status_t status;
 
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a connection");
+        return XM_NO_MEMORY("a connection");
     }
     self->device = device;
     memcpy(self->handle, handle, sizeof(self->handle));

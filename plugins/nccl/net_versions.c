@@ -82,7 +82,7 @@ static nccl_result_t finalize_v11(void *context)
 static nccl_result_t refuse(int size, const char *what, void **made)
 {
     *made = NULL;
-    return plugin_fail(xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d bytes", size), what);
+    return plugin_fail(XM_INVALID("%d bytes", size), what);
 }
 
 static nccl_result_t register_v6(void *comm, void *data, int size, int type, void **mhandle)

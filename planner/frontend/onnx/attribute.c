@@ -316,9 +316,8 @@ xm_status_t onnx_tensor_type(onnx_build_t *b, const Onnx__TensorProto *tensor, c
         if (tensor->dims[d] < 0 ||
             (tensor->dims[d] > 0 && __builtin_mul_overflow(elements, tensor->dims[d], &elements)) ||
             elements > (int64_t)1 << 62) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "%s: dimension %zu of the tensor '%s' is %lld, or makes it "
-                                "larger than 2^62 elements",
+            return XM_MALFORMED("%s: dimension %zu of the tensor '%s' is %lld, or makes it larger "
+                                "than 2^62 elements",
                                 b->file, d, name, (long long)tensor->dims[d]);
         }
         type->shape.dims[type->shape.rank++] = tensor->dims[d];

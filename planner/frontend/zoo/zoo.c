@@ -123,9 +123,7 @@ xm_status_t ap_zoo_create(const char *name, const ap_zoo_params_t *params, ap_gr
         return unknown_model(name);
     }
     if (params->batch < 0 || params->hidden < 0 || params->layers < 0 || params->sequence < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "model '%s': batch, hidden, layers and sequence must be positive",
-                            name);
+        return XM_INVALID("model '%s': batch, hidden, layers and sequence must be positive", name);
     }
     b.status = ap_graph_create(name, &b.graph);
     if (b.status != XM_OK) {

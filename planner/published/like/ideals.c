@@ -15,11 +15,6 @@
 
 enum { MAX_TENSOR_DEGREES = 16 };
 
-static xm_status_t no_memory(const ap_like_t *like)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", like->layers);
-}
-
 /* These planners know one bandwidth: the slowest that stages may meet. */
 static xm_link_class_t slowest_link(const ap_like_t *like)
 {
@@ -97,7 +92,7 @@ static xm_status_t add_degree(const ap_like_t *like, const ap_like_case_t *one, 
     variant->memory = cost.mem_stage;
     variant->in_bytes = xm_arena_get(arena, 1, sizeof(double));
     variant->out_bytes = xm_arena_get(arena, 1, sizeof(double));
-    return arena->failed ? no_memory(like) : XM_OK;
+    return arena->failed ? XM_NO_MEMORY("%d layers", like->layers) : XM_OK;
 }
 
 static xm_status_t add_node(const ap_like_t *like, const ap_like_case_t *one, int layer,
@@ -112,7 +107,7 @@ static xm_status_t add_node(const ap_like_t *like, const ap_like_case_t *one, in
     node->in = xm_arena_get(&problem->arena, 1, sizeof(int));
     node->out = xm_arena_get(&problem->arena, 1, sizeof(int));
     if (problem->arena.failed) {
-        return no_memory(like);
+        return XM_NO_MEMORY("%d layers", like->layers);
     }
     if (layer > 0) {
         node->in[node->in_count++] = layer - 1;
@@ -141,7 +136,7 @@ static xm_status_t pose_piper(const ap_like_t *like, const ap_like_case_t *one,
     problem->edges = xm_arena_get(&problem->arena, layers, sizeof(*problem->edges));
     problem->bytes = xm_arena_get(&problem->arena, layers, sizeof(*problem->bytes));
     if (problem->arena.failed) {
-        return no_memory(like);
+        return XM_NO_MEMORY("%d layers", like->layers);
     }
     problem->node_count = like->layers;
     problem->edge_count = like->layers - 1;
@@ -250,7 +245,8 @@ xm_status_t ap_like_ideals(ap_like_t *like, ap_like_case_t *one)
     }
     if (status == XM_OK) {
         parts = xm_arena_get(&plan.arena, (size_t)plan.stage_count, sizeof(*parts));
-        status = parts == NULL ? no_memory(like) : read_piper(like, &plan, parts);
+        status = parts == NULL ? XM_NO_MEMORY("%d layers", like->layers)
+                               : read_piper(like, &plan, parts);
     }
     if (status == XM_OK) {
         status = evaluate(like, one, parts, plan.stage_count);
@@ -269,7 +265,7 @@ static xm_status_t pose_placement(const ap_like_t *like, const ap_like_case_t *o
     problem->nodes = xm_arena_get(&problem->arena, layers, sizeof(*problem->nodes));
     problem->edges = xm_arena_get(&problem->arena, layers, sizeof(*problem->edges));
     if (problem->arena.failed) {
-        return no_memory(like);
+        return XM_NO_MEMORY("%d layers", like->layers);
     }
     problem->node_count = like->layers;
     problem->edge_count = like->layers - 1;
@@ -323,7 +319,8 @@ xm_status_t ap_like_placement(ap_like_t *like, ap_like_case_t *one)
     ap_placement_problem_t problem = {0};
     ap_placement_t placement = {0};
     ap_plan_part_t *parts = xm_arena_get(&problem.arena, (size_t)like->layers, sizeof(*parts));
-    xm_status_t status = parts == NULL ? no_memory(like) : pose_placement(like, one, &problem);
+    xm_status_t status = parts == NULL ? XM_NO_MEMORY("%d layers", like->layers)
+                                       : pose_placement(like, one, &problem);
 
     if (status == XM_OK) {
         status = ap_placement_solve(&problem, &placement);

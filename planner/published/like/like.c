@@ -149,9 +149,8 @@ xm_status_t ap_like_run(const ap_planner_preset_t *row, const ap_planner_params_
     xm_status_t status;
 
     if (params->struct_size < sizeof(*params) || params->model == NULL || params->profile == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a model and a cluster profile are needed, and "
-                            "AP_PLANNER_PARAMS_INIT to start from");
+        return XM_INVALID(
+            "a model and a cluster profile are needed, and AP_PLANNER_PARAMS_INIT to start from");
     }
     status = open(&like);
     if (status == XM_OK) {

@@ -512,11 +512,10 @@ xm_status_t ap_piper_solve(const ap_piper_problem_t *problem, ap_piper_plan_t *p
 
     if (problem->node_count < 1 || problem->devices < 1 || problem->devices > MOST_DEVICES ||
         problem->micro_batches < 1 || !(problem->bandwidth > 0.0)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%d layers on %d devices, %d micro-batches, %g bytes per second: at "
-                            "least one of each, and at most %d devices",
-                            problem->node_count, problem->devices, problem->micro_batches,
-                            problem->bandwidth, MOST_DEVICES);
+        return XM_INVALID("%d layers on %d devices, %d micro-batches, %g bytes per second: at "
+                          "least one of each, and at most %d devices",
+                          problem->node_count, problem->devices, problem->micro_batches,
+                          problem->bandwidth, MOST_DEVICES);
     }
     status = prepare(&solver, &edges);
     if (status == XM_OK) {

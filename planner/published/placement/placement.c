@@ -320,10 +320,9 @@ static xm_status_t check_problem(const ap_placement_problem_t *problem)
     if (problem->node_count < 1 || problem->accelerators < 0 || problem->cpus < 0 ||
         problem->accelerators + problem->cpus < 1 ||
         (int64_t)(problem->cpus + 1) * (problem->accelerators + 1) > MOST_SLOTS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%d operators on %d accelerators and %d CPUs: at least one of each "
-                            "kind, and not that many devices",
-                            problem->node_count, problem->accelerators, problem->cpus);
+        return XM_INVALID("%d operators on %d accelerators and %d CPUs: at least one of each kind, "
+                          "and not that many devices",
+                          problem->node_count, problem->accelerators, problem->cpus);
     }
     return XM_OK;
 }

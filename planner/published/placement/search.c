@@ -246,7 +246,7 @@ static xm_status_t search_groups(const ap_placement_problem_t *problem,
     state.times = xm_arena_get(arena, devices, sizeof(double));
     state.sizes = xm_arena_get(arena, devices, sizeof(double));
     if (arena->failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu groups", count);
+        return XM_NO_MEMORY("%zu groups", count);
     }
     for (int i = 0; i < problem->node_count; ++i) {
         state.device_of[groups->group_of[i]] = start->device_of[i];
