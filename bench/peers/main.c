@@ -9,12 +9,11 @@
 #include <string.h>
 
 #include "bench/run.h"
-#include "bench/peers/agree.h"
 #include "bench/peers/mpi_hosts.h"
 #include "bench/peers/peer_report.h"
 #include "bench/peers/request.h"
 #include "bench/peers/timing.h"
-#include "bench/peers/watchdog.h"
+#include "bench/peers/together.h"
 #include "bench/cases.h"
 #include "comm/base.h"
 

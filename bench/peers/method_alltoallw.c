@@ -6,8 +6,8 @@
  */
 #include <stdlib.h>
 
-#include "bench/peers/datatype.h"
 #include "bench/peers/method.h"
+#include "bench/peers/moves.h"
 
 /* What passes between this rank and each other in one direction. */
 typedef struct {

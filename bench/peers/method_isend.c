@@ -3,8 +3,8 @@
  * programs do by hand. */
 #include <stdlib.h>
 
-#include "bench/peers/datatype.h"
 #include "bench/peers/method.h"
+#include "bench/peers/moves.h"
 
 /* One call: a box that is sent or received. */
 typedef struct {

@@ -46,19 +46,21 @@ static const char *const refused[] = {
 /* `all` adds every method; a name that is given twice runs twice. */
 static xm_status_t add_method(rb_peer_request_t *request, const char *name)
 {
+    static const rb_peer_method_t *const methods[] = {&rb_peer_alltoallw, &rb_peer_isend,
+                                                      &rb_peer_bcast};
     const char *names[RB_PEER_METHODS + 1] = {"all"}, *nearest;
     size_t count = 1;
     bool found = false;
 
-    for (int m = 0; rb_peer_method(m) != NULL; ++m) {
-        names[count++] = rb_peer_method(m)->name;
-        if (strcmp(name, "all") != 0 && strcmp(name, rb_peer_method(m)->name) != 0) {
+    for (size_t m = 0; m < sizeof(methods) / sizeof(methods[0]); ++m) {
+        names[count++] = methods[m]->name;
+        if (strcmp(name, "all") != 0 && strcmp(name, methods[m]->name) != 0) {
             continue;
         }
         if (request->method_count == RB_PEER_METHODS) {
             return XM_INVALID("more than %d methods", RB_PEER_METHODS);
         }
-        request->methods[request->method_count++] = rb_peer_method(m);
+        request->methods[request->method_count++] = methods[m];
         found = true;
     }
     if (found) {

@@ -10,8 +10,7 @@
 #include <stdlib.h>
 
 #include "bench/run.h"
-#include "bench/peers/agree.h"
-#include "bench/peers/watchdog.h"
+#include "bench/peers/together.h"
 #include "comm/base.h"
 
 /* What one run took, and how it ended. */

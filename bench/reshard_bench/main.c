@@ -12,8 +12,8 @@
 
 #include "bench/reshard_bench/check.h"
 #include "bench/run.h"
-#include "bench/reshard_bench/dry_run.h"
 #include "bench/reshard_bench/job.h"
+#include "bench/reshard_bench/offline.h"
 #include "bench/report.h"
 #include "bench/reshard_bench/show_topology.h"
 #include "bench/reshard_bench/simulated.h"
