@@ -36,10 +36,9 @@ static xm_status_t take(const ap_plan_t *plan, int index, rb_case_t *result)
     xm_status_t status = rb_case_set_dtype(result, boundary->dtype);
 
     if (boundary->more_count > 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "%d tensors pass there together, and a case is of one; pipeline-bench "
-                            "runs them",
-                            boundary->more_count + 1);
+        return XM_UNSUPPORTED(
+            "%d tensors pass there together, and a case is of one; pipeline-bench runs them",
+            boundary->more_count + 1);
     }
     (void)snprintf(result->name, sizeof(result->name), "%s:%d", ap_plan_info(plan)->model, index);
     result->ranks_per_host = ap_plan_info(plan)->devices_per_host;

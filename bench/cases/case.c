@@ -192,9 +192,8 @@ xm_status_t rb_case_set_dtype(rb_case_t *one, const char *name)
     xm_status_t status = rb_model_dtype_bits(name, &bits);
 
     if (status == XM_OK && bits % 8 != 0) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED,
-                              "dtype '%s' has elements of %d bits; only tensors of a model may",
-                              name, bits);
+        status = XM_UNSUPPORTED("dtype '%s' has elements of %d bits; only tensors of a model may",
+                                name, bits);
     }
     if (status == XM_OK) {
         one->element_size = bits / 8;

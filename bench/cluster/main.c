@@ -303,7 +303,7 @@ static xm_status_t become(char *const *words, bool by_shell)
     } else if (!by_shell) {
         (void)execvp(file, words);
     }
-    (void)xm_error_set(XM_ERR_NOT_FOUND, "cannot run %s: %s", file, strerror(errno));
+    (void)XM_NOT_FOUND("cannot run %s: %s", file, strerror(errno));
     free(line);
     return XM_ERR_NOT_FOUND;
 }
@@ -326,8 +326,7 @@ static xm_status_t execute(const char *name, const char *where, char *const *wor
         host = rb_cluster_shape_find(shape, where);
     }
     if (!head && host < 0) {
-        status = xm_error_set(XM_ERR_NOT_FOUND,
-                              "'%s' is no host of the cluster '%s', which has %s0 … %s%d and head",
+        status = XM_NOT_FOUND("'%s' is no host of the cluster '%s', which has %s0 … %s%d and head",
                               where, name, name, name, shape->hosts - 1);
     }
     if (status == XM_OK) {
@@ -406,11 +405,9 @@ static xm_status_t unknown_command(const char *word)
     }
     nearest = xm_text_nearest(word, names, COMMANDS);
     if (nearest != NULL) {
-        return xm_error_set(XM_ERR_NOT_FOUND, "unknown command '%s'; did you mean '%s'?", word,
-                            nearest);
+        return XM_NOT_FOUND("unknown command '%s'; did you mean '%s'?", word, nearest);
     }
-    return xm_error_set(XM_ERR_NOT_FOUND,
-                        "unknown command '%s'; emulated-cluster --help lists the commands", word);
+    return XM_NOT_FOUND("unknown command '%s'; emulated-cluster --help lists the commands", word);
 }
 
 int main(int argc, char **argv)

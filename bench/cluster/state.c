@@ -235,16 +235,15 @@ xm_status_t rb_cluster_state_read(const char *name, rb_cluster_members_t *member
     }
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) == 0) {
-        status = xm_error_set(XM_ERR_NOT_FOUND,
-                              "there is no cluster of the name '%s'; 'emulated-cluster up --name "
-                              "%s' makes one",
-                              name, name);
+        status = XM_NOT_FOUND(
+            "there is no cluster of the name '%s'; 'emulated-cluster up --name %s' makes one", name,
+            name);
         goto close_file;
     }
     root = json_loadfd(fd, 0, &error);
     *members = (rb_cluster_members_t){0};
     if (root == NULL) {
-        status = xm_error_set(XM_ERR_NOT_FOUND, "the cluster '%s' is not ready yet", name);
+        status = XM_NOT_FOUND("the cluster '%s' is not ready yet", name);
     } else {
         status = parse(root, members);
     }

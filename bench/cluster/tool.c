@@ -78,7 +78,7 @@ static xm_status_t report(const char *tool, int wait_status, int err)
     complaint[length > 0 ? (size_t)length : 0] = '\0';
     complaint[strcspn(complaint, "\n")] = '\0';
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == NOT_FOUND) {
-        return xm_error_set(XM_ERR_NOT_FOUND, "cannot run %s; install the package iproute2", tool);
+        return XM_NOT_FOUND("cannot run %s; install the package iproute2", tool);
     }
     return xm_error_set(XM_ERR_IO, "%s: %s", tool,
                         complaint[0] != '\0' ? complaint : "failed without a word");

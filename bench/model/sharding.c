@@ -148,8 +148,7 @@ xm_status_t rb_shard_table_find(const rb_shard_table_t *table, const rb_tensor_t
         found = first_match(builtin, (int)(sizeof(builtin) / sizeof(builtin[0])), tensor->name);
     }
     if (found == NULL) {
-        return xm_error_set(XM_ERR_NOT_FOUND,
-                            "the sharding table has no entry for tensor '%s'; add it with "
+        return XM_NOT_FOUND("the sharding table has no entry for tensor '%s'; add it with "
                             "--shard-table FILE holding {\"rules\": [{\"name\": \"%s\", \"tp\": "
                             "null}]}, with null for replicated or the dimension that tp splits",
                             tensor->name, tensor->name);

@@ -89,9 +89,8 @@ static xm_status_t check_cases(const job_t *job)
 {
     for (int i = 0; i < job->selection.count; ++i) {
         if (job->selection.cases[i].model != NULL) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "case %s has many tensors, and the peers move one at a time",
-                                job->selection.cases[i].name);
+            return XM_UNSUPPORTED("case %s has many tensors, and the peers move one at a time",
+                                  job->selection.cases[i].name);
         }
     }
     return rb_cluster_check(&job->selection, &job->hosts);

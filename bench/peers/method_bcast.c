@@ -146,8 +146,7 @@ static xm_status_t add_broadcast(bcast_t *made, const xm_box_t *box, int group, 
     step.place = sends ? find_piece(slot->src_buffer, &slot->src_box, box, element_size)
                        : find_piece(slot->dst_buffer, &slot->dst_box, box, element_size);
     if (elements > INT_MAX || (step.place == NULL && elements > INT_MAX / element_size)) {
-        return xm_error_set(
-            XM_ERR_UNSUPPORTED,
+        return XM_UNSUPPORTED(
             "a slice has %" PRId64 " elements of %" PRId64 " bytes, but %s counts to %d", elements,
             element_size, step.place == NULL ? "MPI_Pack in bytes" : "MPI_Bcast", INT_MAX);
     }

@@ -60,10 +60,9 @@ static xm_status_t agree_on_text(job_t *job, const char *what, const char *text)
     status = xm_worker_allgather(job->worker, own, all, sizeof(own));
     for (size_t r = 1; r < size && status == XM_OK; ++r) {
         if (memcmp(all[r], all[0], sizeof(own)) != 0) {
-            status = xm_error_set(XM_ERR_MISMATCH,
-                                  "%s must be equal on all ranks: rank 0 has %.200s, rank %zu has "
-                                  "%.200s",
-                                  what, all[0], r, all[r]);
+            status =
+                XM_MISMATCH("%s must be equal on all ranks: rank 0 has %.200s, rank %zu has %.200s",
+                            what, all[0], r, all[r]);
             (void)xm_worker_fail_together(job->worker, status);
         }
     }

@@ -53,11 +53,10 @@ static xm_status_t count_messages(const ap_schedule_t *schedule, rb_way_t *way)
         int received = message_at(schedule, way->to, way, way->messages);
 
         if (sent != received) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "%s: message %d from stage %d to stage %d is of micro-batch %d for "
-                                "the one and %d for the other",
-                                ap_schedule_name(schedule->kind), way->messages, way->from, way->to,
-                                sent, received);
+            return XM_UNSUPPORTED("%s: message %d from stage %d to stage %d is of micro-batch %d "
+                                  "for the one and %d for the other",
+                                  ap_schedule_name(schedule->kind), way->messages, way->from,
+                                  way->to, sent, received);
         }
         if (sent < 0) {
             return XM_OK;

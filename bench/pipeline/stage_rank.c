@@ -76,9 +76,9 @@ xm_status_t rb_stage_rank_create(xm_worker_t *worker, const rb_pipeline_t *pipel
     rank->compute = compute;
     rank->stage = rb_pipeline_stage_of(pipeline, xm_worker_rank(worker), &first);
     if (pipeline->way_count > RB_STAGE_CHANNEL_WAYS) {
-        status = xm_error_set(
-            XM_ERR_UNSUPPORTED, "%d stages with %d reshardings are too many to run: at most %d",
-            ap_plan_stages(pipeline->plan), pipeline->way_count / 2, RB_STAGE_CHANNEL_WAYS / 2);
+        status = XM_UNSUPPORTED("%d stages with %d reshardings are too many to run: at most %d",
+                                ap_plan_stages(pipeline->plan), pipeline->way_count / 2,
+                                RB_STAGE_CHANNEL_WAYS / 2);
     }
     if (status == XM_OK && rank->stage >= 0) {
         rank->count = pipeline->schedule->op_count[rank->stage];

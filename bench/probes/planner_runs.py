@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans of built-in models on resized cluster profiles, by the Python package's libautopar."""
+import argparse
 import ctypes
 import json
 import os
@@ -13,7 +14,7 @@ os.environ.setdefault("CROSSMESH_LIBRARY", str(ROOT / "build" / "release" / "lib
 # pylint: disable=wrong-import-position
 from crossmesh._abi import PlannerInfo, PlannerParams, PlannerPin  # noqa: E402
 from crossmesh._planner import Handles, lib, text_of  # noqa: E402
-from crossmesh.errors import CrossmeshError  # noqa: E402,F401  (for who plans)
+from crossmesh.errors import CrossmeshError  # noqa: E402
 
 # Of include/autopar/planner.h and include/crossmesh/status.h.
 RECOMPUTE_ON, NO_SOLUTION = 2, -7
@@ -33,3 +34,18 @@ def plan(cluster, hosts, devices, **given):
         params, info = PlannerParams(profile=profile, **given), PlannerInfo()
         made = stack.made("ap_plan_destroy", lambda params, made: lib.ap_planner_plan(params, made, info), params)
         return json.loads(text_of(lib.ap_plan_text(made))), info
+
+
+def positive(text):
+    """A number of things, of which there is one at least."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not positive")
+    return number
+
+
+def run(main):
+    """A program, whose failures are one sentence."""
+    try:
+        sys.exit(main())
+    except (CrossmeshError, OSError, ValueError) as error:
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {error}")

@@ -12,7 +12,7 @@ import pathlib
 import resource
 import time
 
-from planner_runs import plan
+from planner_runs import plan, positive, run
 
 BLOCKS = 48  # where it is not the blocks that grow
 
@@ -60,11 +60,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cluster", type=pathlib.Path, required=True, help="cluster profile; resized for every row")
     parser.add_argument("--model", default="gpt-39b", help="built-in language model whose block is repeated (%(default)s)")
-    parser.add_argument("--hosts", type=int, default=128, help="most hosts (%(default)s)")
-    parser.add_argument("--devices", type=int, default=16, help="most devices of a host (%(default)s)")
-    parser.add_argument("--layers", type=int, default=96, help="most blocks (%(default)s)")
+    parser.add_argument("--hosts", type=positive, default=128, help="most hosts (%(default)s)")
+    parser.add_argument("--devices", type=positive, default=16, help="most devices of a host (%(default)s)")
+    parser.add_argument("--layers", type=positive, default=96, help="most blocks (%(default)s)")
     parser.add_argument("--row", type=sizes, help="only this row: blocks, hosts and devices of a host, such as 96x128x8")
-    parser.add_argument("--repeat", type=int, default=1, help="plan each row so often (%(default)s)")
+    parser.add_argument("--repeat", type=positive, default=1, help="plan each row so often (%(default)s)")
     options = parser.parse_args()
     blocks = min(options.layers, BLOCKS)
     # One size grows at a time, from a common middle.
@@ -81,4 +81,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -9,9 +9,8 @@ build/release).
 """
 import argparse
 import collections
-import sys
 
-from planner_runs import NO_SOLUTION, RECOMPUTE_ON, CrossmeshError, PlannerPin, plan
+from planner_runs import NO_SOLUTION, RECOMPUTE_ON, CrossmeshError, PlannerPin, plan, positive, run
 
 # Sizes of a model and what a GPU attained, 1e12 FLOP/s. For a Wide-ResNet `hidden` is the channels of the first block, and
 # `layers` how much wider its 3x3 convolutions are. A plan has blocks and devices of each stage, and the first number of
@@ -180,10 +179,10 @@ def compare(row, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cluster", required=True, help="profile of one kind of host; resized for every row")
-    parser.add_argument("--devices", type=int, default=64, help="only rows with at most so many devices (%(default)s)")
+    parser.add_argument("--devices", type=positive, default=64, help="only rows with at most so many devices (%(default)s)")
     parser.add_argument("--priced", action="store_true",
                         help="only the prices of the published plans and what was measured of them")
-    parser.add_argument("--within", type=int, default=0, metavar="PERCENT",
+    parser.add_argument("--within", type=positive, default=0, metavar="PERCENT",
                         help="fail where the price of a GPT or Wide-ResNet is further from what was measured")
     options = parser.parse_args()
     titles = ["model", "devices", "published plan", "its price, s", "measured, s", "price / measured"]
@@ -195,4 +194,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

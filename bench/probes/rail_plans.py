@@ -12,7 +12,7 @@ import itertools
 import random
 import time
 
-import planner_runs  # noqa: F401  pylint: disable=unused-import  (finds the package)
+from planner_runs import positive, run  # which finds the package
 from crossmesh import Layout, Mesh, Network, Plan, TensorSpec, _native
 
 # The paper's nine cases on hosts of eight, a host to four, tensor to data parallel; 0 stands for the hosts asked for.
@@ -88,9 +88,9 @@ def random_rows(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, kind, default, what in (
-            ("host-ranks", int, 8, "ranks that share a host's fabric"),
+            ("host-ranks", positive, 8, "ranks that share a host's fabric"),
             ("rails", int, 0, "NICs of a host that its ranks share out; 0: one for each rank"),
-            ("hosts", int, 8, "hosts on either side, of the single tensors"),
+            ("hosts", positive, 8, "hosts on either side, of the single tensors"),
             ("random", int, 0, "plan so many random tensors between unequal hosts instead"),
             ("nic", float, 50, "a rank's share of its host's NICs, GB/s"),
             ("port", float, 450, "port of a rank inside its host, GB/s"),
@@ -101,8 +101,8 @@ def main():
     options = parser.parse_args()
     print(f"{'# case':14} {'hosts':>6} {'rails':>6} {'scheduler':9} {'transfers':>9} {'plan s':>9} {'makespan us':>11} "
           f"{'bound us':>11} {'ratio':>7}")
-    (random_rows if options.random else shape_rows)(options)
+    (random_rows if options.random > 0 else shape_rows)(options)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

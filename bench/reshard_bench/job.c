@@ -77,10 +77,9 @@ static xm_status_t check_settings(job_t *job)
     status = xm_worker_allgather(job->worker, &own, all, sizeof(own));
     for (size_t i = 0; status == XM_OK && i < size * fields; ++i) {
         if (all[i] != all[i % fields]) {
-            status = xm_error_set(XM_ERR_MISMATCH,
-                                  "%s must be equal on all ranks: rank 0 has %" PRId64
-                                  ", rank %zu has %" PRId64,
-                                  names[i % fields], all[i % fields], i / fields, all[i]);
+            status = XM_MISMATCH("%s must be equal on all ranks: rank 0 has %" PRId64
+                                 ", rank %zu has %" PRId64,
+                                 names[i % fields], all[i % fields], i / fields, all[i]);
             (void)xm_worker_fail_together(job->worker, status);
         }
     }

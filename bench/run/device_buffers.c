@@ -45,7 +45,7 @@ xm_status_t rb_device_buffers_create(const rb_tile_buffers_t *host, int local,
     xm_status_t status = xm_memory_cuda_count(&devices);
 
     if (status == XM_OK && devices == 0) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED, "no CUDA: the driver knows no device");
+        status = XM_UNSUPPORTED("no CUDA: the driver knows no device");
     }
     if (status == XM_OK) {
         status = xm_memory_cuda_create(local % devices, &made.space);

@@ -34,9 +34,9 @@ static xm_status_t take_profile(const xm_cluster_profile_t *profile, rb_rates_t 
     int hosts = xm_cluster_profile_hosts_differ(profile) ? xm_cluster_profile_hosts(profile) : 1;
 
     if (hosts > RB_NIC_RATES) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "the profile has NIC rates of %d hosts; reshard-bench takes at most %d",
-                            hosts, RB_NIC_RATES);
+        return XM_UNSUPPORTED(
+            "the profile has NIC rates of %d hosts; reshard-bench takes at most %d", hosts,
+            RB_NIC_RATES);
     }
     for (int h = 0; h < hosts; ++h) {
         rates->nic_bandwidth[h] = xm_cluster_profile_host_nic_bandwidth(profile, h);

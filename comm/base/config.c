@@ -212,11 +212,9 @@ xm_status_t xm_config_check(void)
         }
         nearest = xm_text_nearest(name, names, XM_CONFIG_COUNT);
         if (nearest != NULL) {
-            return xm_error_set(XM_ERR_NOT_FOUND, "unknown setting %s; did you mean %s?", name,
-                                nearest);
+            return XM_NOT_FOUND("unknown setting %s; did you mean %s?", name, nearest);
         }
-        return xm_error_set(XM_ERR_NOT_FOUND,
-                            "unknown setting %s; docs/configuration.md lists them all", name);
+        return XM_NOT_FOUND("unknown setting %s; docs/configuration.md lists them all", name);
     }
     return XM_OK;
 }

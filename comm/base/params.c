@@ -37,10 +37,9 @@ xm_status_t xm_params_copy(const char *function, const char *type, void *own, si
     }
     for (size_t i = size; i < theirs; ++i) {
         if (((const unsigned char *)given)[i] != 0) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "%s: %s has %zu bytes and this library knows %zu of them; byte %zu "
-                                "asks for something that only a newer library has",
-                                function, type, theirs, size, i);
+            return XM_UNSUPPORTED("%s: %s has %zu bytes and this library knows %zu of them; byte "
+                                  "%zu asks for something that only a newer library has",
+                                  function, type, theirs, size, i);
         }
     }
     memcpy(own, given, theirs < size ? theirs : size);

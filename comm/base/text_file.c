@@ -164,8 +164,8 @@ xm_status_t xm_file_open(const char *path, uint64_t largest, int *fd, size_t *si
     } else if (!S_ISREG(about.st_mode) && !standard) {
         status = cannot_read(path, ENXIO);
     } else if (S_ISREG(about.st_mode) && (uint64_t)about.st_size > largest) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED, "cannot read %s: larger than %s", path,
-                              xm_text_format_bytes(largest, limit, sizeof(limit)));
+        status = XM_UNSUPPORTED("cannot read %s: larger than %s", path,
+                                xm_text_format_bytes(largest, limit, sizeof(limit)));
     } else {
         *fd = opened;
         *size = S_ISREG(about.st_mode) ? (size_t)about.st_size : 0;
@@ -218,8 +218,8 @@ static xm_status_t read_all(int fd, const char *path, size_t size, char **text, 
         status = read_piece(fd, path, buffer + used, capacity - 1 - used, &got);
         used += got;
         if (status == XM_OK && used > XM_TEXT_LARGEST) {
-            status = xm_error_set(XM_ERR_UNSUPPORTED, "cannot read %s: larger than %d MiB", path,
-                                  XM_TEXT_LARGEST >> 20);
+            status =
+                XM_UNSUPPORTED("cannot read %s: larger than %d MiB", path, XM_TEXT_LARGEST >> 20);
         }
     }
     if (status < 0) {

@@ -394,8 +394,8 @@ xm_status_t xm_memory_cuda_create(int device, xm_memory_space_t **space)
     xm_status_t status = xm_memory_cuda_count(&count);
 
     if (status == XM_OK && (device < 0 || device >= count)) {
-        status = xm_error_set(XM_ERR_NOT_FOUND, "CUDA device %d does not exist, there %s %d",
-                              device, count == 1 ? "is" : "are", count);
+        status = XM_NOT_FOUND("CUDA device %d does not exist, there %s %d", device,
+                              count == 1 ? "is" : "are", count);
     }
     return status == XM_OK ? xm_memory_cuda_of(&place, space) : status;
 }

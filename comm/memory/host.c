@@ -45,8 +45,7 @@ static xm_status_t host_share(xm_memory_space_t *space, const void *address,
 {
     (void)space;
     (void)share;
-    return xm_error_set(XM_ERR_UNSUPPORTED, "host memory at %p cannot be opened by others",
-                        address);
+    return XM_UNSUPPORTED("host memory at %p cannot be opened by others", address);
 }
 
 /* A handle of a device's memory that comes here by mistake is refused with its device. */
@@ -55,8 +54,7 @@ static xm_status_t host_open(xm_memory_space_t *space, const xm_memory_share_t *
 {
     (void)space;
     (void)address;
-    return xm_error_set(XM_ERR_UNSUPPORTED, "memory of device %" PRId64 " is not the host's",
-                        share->device);
+    return XM_UNSUPPORTED("memory of device %" PRId64 " is not the host's", share->device);
 }
 
 static xm_status_t host_queue_create(xm_memory_space_t *space, xm_memory_queue_t **queue)

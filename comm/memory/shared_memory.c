@@ -124,8 +124,7 @@ static xm_status_t make_file(xm_shared_memory_t *memory)
                             memory->length, strerror(errno));
     }
     if (fcntl(memory->fd, F_ADD_SEALS, size_seals) != 0 || fstat(memory->fd, &info) != 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "the size of a shared memory cannot be sealed: %s",
-                            strerror(errno));
+        return XM_UNSUPPORTED("the size of a shared memory cannot be sealed: %s", strerror(errno));
     }
     memory->inode = (uint64_t)info.st_ino;
     return XM_OK;
@@ -249,10 +248,9 @@ void xm_shared_memory_destroy(xm_shared_memory_t *memory)
 /* One sentence for all signs that the file is not the one of the key. */
 static xm_status_t refuse(const fields_t *fields, const char *what)
 {
-    return xm_error_set(XM_ERR_MISMATCH,
-                        "file %" PRIu32 " of process %" PRIu32 " %s: the shared memory of %" PRIu64
-                        " bytes is gone",
-                        fields->fd, fields->pid, what, fields->length);
+    return XM_MISMATCH("file %" PRIu32 " of process %" PRIu32 " %s: the shared memory of %" PRIu64
+                       " bytes is gone",
+                       fields->fd, fields->pid, what, fields->length);
 }
 
 /* Checks the file itself: its kind, number and size. It is looked at before it is opened,

@@ -100,10 +100,9 @@ static xm_status_t find_grid(const xm_collective_job_t *job, int *hosts, int *de
     *devices = count[0];
     for (int h = 1; status == XM_OK && h < *hosts; ++h) {
         if (count[h] != *devices) {
-            status = xm_error_set(XM_ERR_UNSUPPORTED,
-                                  "host 0 has %d ranks and host %d has %d; the axes of a mesh need "
-                                  "equally many",
-                                  *devices, h, count[h]);
+            status = XM_UNSUPPORTED(
+                "host 0 has %d ranks and host %d has %d; the axes of a mesh need equally many",
+                *devices, h, count[h]);
         }
     }
     free(count);
@@ -132,7 +131,7 @@ xm_status_t xm_collective_axes(const xm_collective_job_t *job,
     xm_status_t status;
 
     if (job->ranks < 2) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "one rank has no collectives");
+        return XM_UNSUPPORTED("one rank has no collectives");
     }
     status = find_grid(job, &hosts, &devices, &local);
     if (status < 0) {

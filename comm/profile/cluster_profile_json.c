@@ -25,9 +25,8 @@ static xm_status_t check_version(const json_t *root)
     xm_status_t status = xm_json_int(root, "version", &version);
 
     if (status == XM_OK && (version < OLDEST_VERSION || version > FORMAT_VERSION)) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "version is %d; this program reads versions %d to %d", version,
-                            OLDEST_VERSION, FORMAT_VERSION);
+        return XM_UNSUPPORTED("version is %d; this program reads versions %d to %d", version,
+                              OLDEST_VERSION, FORMAT_VERSION);
     }
     return status;
 }
@@ -444,8 +443,7 @@ static xm_status_t not_found(const char *path)
 
         (void)snprintf(names + length, sizeof(names) - length, "%s%s", i > 0 ? ", " : "", name);
     }
-    return xm_error_set(XM_ERR_NOT_FOUND, "%s: no such file, and no cluster that ships (%s)", path,
-                        names);
+    return XM_NOT_FOUND("%s: no such file, and no cluster that ships (%s)", path, names);
 }
 
 /* A file comes before a cluster that ships under its name. Errors name the file, then the path in

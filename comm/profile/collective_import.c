@@ -156,10 +156,9 @@ static xm_status_t shape_of(const xm_collective_table_t *table, xm_collective_hi
     free(sorted);
     /* The divisions below are exact because of these two tests. */
     if (!even || parts % hosts != 0 || parts % groups != 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "its %zu ranks do not lie evenly on %zu hosts in %zu groups; --axis "
-                            "must say what was measured",
-                            table->rank_count, hosts, groups);
+        return XM_UNSUPPORTED("its %zu ranks do not lie evenly on %zu hosts in %zu groups; --axis "
+                              "must say what was measured",
+                              table->rank_count, hosts, groups);
     }
     shape->hosts = (int)(parts / groups);
     shape->devices_per_host = (int)part;

@@ -145,11 +145,9 @@ static xm_status_t read_nccl_comment(const reader_t *reader, xm_collective_table
         table->kind = xm_table_nccl_kind(reader->words[4], reader->lengths[4]);
         if (table->kind < 0) {
             return at_line(reader,
-                           xm_error_set(XM_ERR_UNSUPPORTED,
-                                        "'%.*s' is none of all_gather_perf, "
-                                        "all_reduce_perf, reduce_scatter_perf, "
-                                        "alltoall_perf",
-                                        (int)(reader->lengths[4] & 0xff), reader->words[4]));
+                           XM_UNSUPPORTED("'%.*s' is none of all_gather_perf, all_reduce_perf, "
+                                          "reduce_scatter_perf, alltoall_perf",
+                                          (int)(reader->lengths[4] & 0xff), reader->words[4]));
         }
     }
     for (int i = 1; i < reader->count; ++i) {
@@ -278,11 +276,11 @@ static xm_status_t read_osu_title(const reader_t *reader, xm_collective_table_t 
     }
     table->kind = osu_kind(reader);
     if (table->kind < 0) {
-        return at_line(reader, xm_error_set(XM_ERR_UNSUPPORTED,
-                                            "'%.*s' is none of osu_allgather, osu_allreduce, "
-                                            "osu_reduce_scatter, osu_alltoall",
-                                            (int)(reader->length < 80 ? reader->length : 80),
-                                            reader->line));
+        return at_line(
+            reader,
+            XM_UNSUPPORTED(
+                "'%.*s' is none of osu_allgather, osu_allreduce, osu_reduce_scatter, osu_alltoall",
+                (int)(reader->length < 80 ? reader->length : 80), reader->line));
     }
     return XM_OK;
 }

@@ -122,8 +122,7 @@ static xm_status_t unknown_device(int rank, const char *sysfs, const char *devic
     list_devices(path, false, list);
     (void)snprintf(path, sizeof(path), "%s/class/infiniband", sysfs);
     list_devices(path, true, list);
-    return xm_error_set(XM_ERR_NOT_FOUND,
-                        "rank %d: XM_NICS: no network device '%s'; this machine has %s", rank,
+    return XM_NOT_FOUND("rank %d: XM_NICS: no network device '%s'; this machine has %s", rank,
                         device, list[0] != '\0' ? list : "none");
 }
 

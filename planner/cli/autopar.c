@@ -62,11 +62,9 @@ static int unknown_command(const char *word)
     }
     nearest = xm_text_nearest(word, names, COMMANDS + 2);
     if (nearest != NULL) {
-        (void)xm_error_set(XM_ERR_NOT_FOUND, "unknown command '%s'; did you mean '%s'?", word,
-                           nearest);
+        (void)XM_NOT_FOUND("unknown command '%s'; did you mean '%s'?", word, nearest);
     } else {
-        (void)xm_error_set(XM_ERR_NOT_FOUND,
-                           "unknown command '%s'; autopar --help lists the commands", word);
+        (void)XM_NOT_FOUND("unknown command '%s'; autopar --help lists the commands", word);
     }
     return xm_cli_fail("autopar", XM_ERR_NOT_FOUND);
 }

@@ -164,7 +164,7 @@ static xm_status_t plan_like(const char *name, const ap_planner_params_t *params
         return status;
     }
     if (result.plan == NULL) {
-        status = xm_error_set(XM_ERR_NO_SOLUTION, "%s", result.why);
+        status = XM_NO_SOLUTION("%s", result.why);
     } else if (result.over_bytes > 0.0) {
         char over[32];
 

@@ -120,8 +120,7 @@ static xm_status_t export_to(const ap_sharding_t *sharding, const ap_frontend_no
     case AP_EXPORT_TORCH:
         return ap_export_torch(sharding->solution, stream);
     case AP_EXPORT_HLO:
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "shardings for HLO go into its text: ap_export_sharding_hlo()");
+        return XM_UNSUPPORTED("shardings for HLO go into its text: ap_export_sharding_hlo()");
     }
     return XM_INVALID("%d is no form of export", (int)form);
 }

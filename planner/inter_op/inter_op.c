@@ -430,25 +430,21 @@ static xm_status_t explain_infeasible(const ap_inter_op_problem_t *problem)
             return status;
         }
         if (found.stage_count > 0) {
-            return xm_error_set(
-                XM_ERR_NO_SOLUTION,
+            return XM_NO_SOLUTION(
                 "no division of %d layers over %d x %d devices fits the device memory", layers,
                 hosts, per_host);
         }
     }
     if (problem->min_stages > 1 || problem->max_stages > 0) {
-        return xm_error_set(XM_ERR_NO_SOLUTION,
-                            "no division of %d layers into %d to %d stages uses exactly %d x %d "
-                            "devices",
-                            layers, problem->min_stages > 1 ? problem->min_stages : 1,
-                            problem->max_stages > 0 ? problem->max_stages
-                                                    : (layers < total ? layers : total),
-                            hosts, per_host);
+        return XM_NO_SOLUTION(
+            "no division of %d layers into %d to %d stages uses exactly %d x %d devices", layers,
+            problem->min_stages > 1 ? problem->min_stages : 1,
+            problem->max_stages > 0 ? problem->max_stages : (layers < total ? layers : total),
+            hosts, per_host);
     }
-    return xm_error_set(XM_ERR_NO_SOLUTION,
-                        "no division of %d layers uses exactly %d x %d devices with the stages "
-                        "that have a cost",
-                        layers, hosts, per_host);
+    return XM_NO_SOLUTION(
+        "no division of %d layers uses exactly %d x %d devices with the stages that have a cost",
+        layers, hosts, per_host);
 }
 
 /* Finds the best plan; it has no stages when there is none. The stages are the caller's, also after
@@ -487,11 +483,10 @@ xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_
         status = solve(problem, &best, &stopped);
     }
     if (status == XM_OK && best.stage_count == 0) {
-        status =
-            stopped ? xm_error_set(XM_ERR_TIMEOUT, "stopped before there was a plan")
-            : problem->worth > 0.0
-                ? xm_error_set(XM_ERR_NO_SOLUTION, "no plan takes less than %g s", problem->worth)
-                : explain_infeasible(problem);
+        status = stopped ? xm_error_set(XM_ERR_TIMEOUT, "stopped before there was a plan")
+                 : problem->worth > 0.0
+                     ? XM_NO_SOLUTION("no plan takes less than %g s", problem->worth)
+                     : explain_infeasible(problem);
     }
     if (status != XM_OK) {
         free(best.stages);

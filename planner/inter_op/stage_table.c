@@ -256,11 +256,9 @@ static xm_status_t list_submeshes(ap_stage_table_t *table)
         }
     }
     if (wanted > AP_TABLE_SUBMESHES || count > AP_TABLE_SUBMESHES) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "%d hosts with %d kinds of devices have %d submeshes; at most %d are "
-                            "planned",
-                            hosts, classes->count, wanted > count ? wanted : count,
-                            AP_TABLE_SUBMESHES);
+        return XM_UNSUPPORTED(
+            "%d hosts with %d kinds of devices have %d submeshes; at most %d are planned", hosts,
+            classes->count, wanted > count ? wanted : count, AP_TABLE_SUBMESHES);
     }
     table->submesh_count = wanted;
     for (int submesh = 0; submesh < wanted; ++submesh) {

@@ -188,10 +188,9 @@ static xm_status_t check_least(const ap_shard_network_t *network, double limit)
     }
     (void)xm_text_format_bytes((uint64_t)limit, given, sizeof(given));
     (void)xm_text_format_bytes((uint64_t)least, wanted, sizeof(wanted));
-    return xm_error_set(XM_ERR_NO_SOLUTION,
-                        "no plan fits %s of memory per device: %s are live when '%s' runs, "
-                        "however they are sharded",
-                        given, wanted, ap_graph_op(network->problem->params.graph, op)->name);
+    return XM_NO_SOLUTION("no plan fits %s of memory per device: %s are live when '%s' runs, "
+                          "however they are sharded",
+                          given, wanted, ap_graph_op(network->problem->params.graph, op)->name);
 }
 
 /* Says why nothing was found under a limit, in a sentence about memory and not about networks. */

@@ -201,10 +201,9 @@ static xm_status_t find_end(extraction_t *x, int *end)
 
 static xm_status_t untold(const extraction_t *x, const char *why)
 {
-    return xm_error_set(XM_ERR_UNSUPPORTED,
-                        "the forward pass of '%s' cannot be told from its backward pass: %s; give "
-                        "the forward pass with its loss instead",
-                        ap_graph_name(x->graph), why);
+    return XM_UNSUPPORTED("the forward pass of '%s' cannot be told from its backward pass: %s; "
+                          "give the forward pass with its loss instead",
+                          ap_graph_name(x->graph), why);
 }
 
 /* Counts the weights that have no part in the operators that are listed. */
@@ -327,8 +326,8 @@ static xm_status_t from_loss(extraction_t *x, int loss, bool is_gradient, ap_gra
     int output = ap_graph_tensor(x->graph, loss)->gradient_of;
 
     if (ap_graph_tensor(x->graph, loss)->producer < 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "the loss of '%s' is not computed from anything",
-                            ap_graph_name(x->graph));
+        return XM_UNSUPPORTED("the loss of '%s' is not computed from anything",
+                              ap_graph_name(x->graph));
     }
     (void)list_ancestors(x, loss);
     return copy_pass(x, loss, is_gradient,
@@ -448,10 +447,9 @@ static xm_status_t find_pass(extraction_t *x, bool numbers, int *end)
         }
     }
     if (status == XM_OK && x->step.targets == 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "'%s' names no loss and gives no weight back with a gradient in it: "
-                            "nothing can be trained (JAX: donate the weights, donate_argnums)",
-                            ap_graph_name(x->graph));
+        return XM_UNSUPPORTED("'%s' names no loss and gives no weight back with a gradient in it: "
+                              "nothing can be trained (JAX: donate the weights, donate_argnums)",
+                              ap_graph_name(x->graph));
     }
     if (status == XM_OK) {
         status = reach_back(x);

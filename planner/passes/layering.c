@@ -112,11 +112,10 @@ static xm_status_t cluster_somehow(const ap_sequence_t *s, bool wide, int layers
         status = cluster(s, layers, delta, 0, found);
     }
     return status == XM_ERR_NO_SOLUTION
-               ? xm_error_set(XM_ERR_NO_SOLUTION,
-                              "'%s' does not make %d layers: there are %d places where %s, for at "
-                              "most %d",
-                              ap_graph_name(s->graph), layers, s->places,
-                              wide ? "tensors pass" : "one tensor passes", s->places + 1)
+               ? XM_NO_SOLUTION(
+                     "'%s' does not make %d layers: there are %d places where %s, for at most %d",
+                     ap_graph_name(s->graph), layers, s->places,
+                     wide ? "tensors pass" : "one tensor passes", s->places + 1)
                : status;
 }
 
@@ -247,8 +246,8 @@ static xm_status_t check_places(const ap_sequence_t *s, bool one_tensor, const i
         const ap_op_t *op = ap_graph_op(s->graph, s->op[first[layer]]);
 
         if (!(one_tensor ? s->may_begin : s->possible)[first[layer]]) {
-            return xm_error_set(
-                XM_ERR_NO_SOLUTION, "layer %d of '%s' cannot begin with operator '%s': %s", layer,
+            return XM_NO_SOLUTION(
+                "layer %d of '%s' cannot begin with operator '%s': %s", layer,
                 ap_graph_name(s->graph), op->name,
                 s->crossing[first[layer]] == 1 ? "what follows is the start of the backward pass"
                 : one_tensor ? "not one tensor passes there but several, one number or none"

@@ -202,12 +202,11 @@ static xm_status_t refuse(const solver_t *s, double total)
     for (int piece = 0; piece < s->pieces; ++piece) {
         largest = fmax(largest, s->flops[piece]);
     }
-    return xm_error_set(XM_ERR_NO_SOLUTION,
-                        "%d operators with %d places to cut do not make %d layers of at most %.3g "
-                        "FLOP (the mean and %g of it) and at least %d heavy operators: the largest "
-                        "part that cannot be cut has %.3g of %.3g FLOP",
-                        problem->ops, s->pieces - 1, problem->layers, s->share, problem->delta,
-                        problem->min_heavy, largest, total);
+    return XM_NO_SOLUTION("%d operators with %d places to cut do not make %d layers of at most "
+                          "%.3g FLOP (the mean and %g of it) and at least %d heavy operators: the "
+                          "largest part that cannot be cut has %.3g of %.3g FLOP",
+                          problem->ops, s->pieces - 1, problem->layers, s->share, problem->delta,
+                          problem->min_heavy, largest, total);
 }
 
 static xm_status_t check(const ap_operator_clustering_t *problem)

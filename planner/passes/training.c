@@ -320,8 +320,8 @@ static xm_status_t op_backward(expansion_t *x, int id)
     case AP_OP_KIND_COUNT:
         break;
     }
-    return xm_error_set(XM_ERR_UNSUPPORTED, "operator '%s' of kind %s has no derivative", op.name,
-                        ap_op_kind_name(op.kind));
+    return XM_UNSUPPORTED("operator '%s' of kind %s has no derivative", op.name,
+                          ap_op_kind_name(op.kind));
 }
 
 /* A tensor needs a gradient if a parameter has a part in it. One pass is enough, for operators

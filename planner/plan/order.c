@@ -139,9 +139,8 @@ static xm_status_t check_profile(const ap_plan_info_t *info, const xm_cluster_pr
     int devices = xm_cluster_profile_devices_per_host(profile);
 
     if (hosts != info->hosts || devices != info->devices_per_host) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "the plan is for %d x %d devices, the cluster profile has %d x %d",
-                            info->hosts, info->devices_per_host, hosts, devices);
+        return XM_MISMATCH("the plan is for %d x %d devices, the cluster profile has %d x %d",
+                           info->hosts, info->devices_per_host, hosts, devices);
     }
     return XM_OK;
 }

@@ -208,10 +208,9 @@ xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind)
 {
     return ap_plan_can_have(kind)
                ? XM_OK
-               : xm_error_set(
-                     XM_ERR_UNSUPPORTED,
-                     "%s does not keep one stage to a device or whole micro-batches, which "
-                     "a plan cannot say; autopar simulate shows what it would give",
+               : XM_UNSUPPORTED(
+                     "%s does not keep one stage to a device or whole micro-batches, which a plan "
+                     "cannot say; autopar simulate shows what it would give",
                      ap_schedule_name(kind));
 }
 
@@ -239,8 +238,7 @@ static xm_status_t check_memory(const ap_plan_t *plan, ap_schedule_kind_t kind, 
     if (limit <= 0.0 || needed <= limit) {
         return XM_OK;
     }
-    return xm_error_set(
-        XM_ERR_NO_SOLUTION,
+    return XM_NO_SOLUTION(
         "%s: stage %d needs %s with %d micro-batches in flight, the limit is %s",
         ap_schedule_name(kind), index, xm_text_format_bytes((uint64_t)needed, need, sizeof(need)),
         stage->in_flight, xm_text_format_bytes((uint64_t)limit, most, sizeof(most)));
@@ -304,11 +302,10 @@ static xm_status_t reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, co
     /* This is no fault of the caller: with more micro-batches there can be such a schedule. */
     if (kind == AP_SCHEDULE_PIPEDREAM_2BW &&
         ap_plan_info(plan)->micro_batches < ap_plan_stages(plan)) {
-        return xm_error_set(XM_ERR_NO_SOLUTION,
-                            "%s: two versions of the parameters need at least as many "
-                            "micro-batches as stages: %" PRId64 " for %d",
-                            ap_schedule_name(kind), ap_plan_info(plan)->micro_batches,
-                            ap_plan_stages(plan));
+        return XM_NO_SOLUTION("%s: two versions of the parameters need at least as many "
+                              "micro-batches as stages: %" PRId64 " for %d",
+                              ap_schedule_name(kind), ap_plan_info(plan)->micro_batches,
+                              ap_plan_stages(plan));
     }
     simulation.kind = kind;
     status = ap_plan_simulate(plan, &simulation, &schedule, &run);

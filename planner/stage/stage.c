@@ -200,19 +200,18 @@ static xm_status_t demanded(const ap_spec_t *specs, int count, bool fixed, ap_sp
     if (fixed && *index < 0) {
         char text[AP_SPEC_TEXT];
 
-        return xm_error_set(XM_ERR_NO_SOLUTION, "the stage's %s cannot have spec %s on this mesh",
-                            which, ap_spec_format(spec, AP_MAX_RANK, text, sizeof(text)));
+        return XM_NO_SOLUTION("the stage's %s cannot have spec %s on this mesh", which,
+                              ap_spec_format(spec, AP_MAX_RANK, text, sizeof(text)));
     }
     return XM_OK;
 }
 
 static xm_status_t nothing_divides(const ap_stage_query_t *query)
 {
-    return xm_error_set(XM_ERR_NO_SOLUTION,
-                        "layers %d … %d on %d x %d devices (logical %d x %d) have no sharding "
-                        "that divides and takes less than %g s",
-                        query->first, query->last, query->hosts, query->devices, query->shape[0],
-                        query->shape[1], AP_COST_INFINITE);
+    return XM_NO_SOLUTION("layers %d … %d on %d x %d devices (logical %d x %d) have no sharding "
+                          "that divides and takes less than %g s",
+                          query->first, query->last, query->hosts, query->devices, query->shape[0],
+                          query->shape[1], AP_COST_INFINITE);
 }
 
 /* The prefix DP has the minimum for every pair of end specs, so the query's demands only choose
@@ -351,8 +350,7 @@ static xm_status_t does_not_fit(const ap_stage_query_t *query, double needed)
 {
     char need[32], limit[32];
 
-    return xm_error_set(
-        XM_ERR_NO_SOLUTION,
+    return XM_NO_SOLUTION(
         "layers %d … %d on %d x %d devices (logical %d x %d) with %d micro-batches in flight need "
         "at least about %s per device, %s are available",
         query->first, query->last, query->hosts, query->devices, query->shape[0], query->shape[1],
@@ -386,9 +384,8 @@ static xm_status_t meet_limit(ap_stage_context_t *context, const ap_stage_query_
         plan->bound = fmax(plan->bound, priced - plan->cells[0].multiplier->weights.stage_byte *
                                                      query->memory_limit);
         if (query->worth > 0.0 && plan->bound > query->worth) {
-            return xm_error_set(XM_ERR_NO_SOLUTION,
-                                "layers %d … %d take more than %g s within the memory limit",
-                                query->first, query->last, query->worth);
+            return XM_NO_SOLUTION("layers %d … %d take more than %g s within the memory limit",
+                                  query->first, query->last, query->worth);
         }
         if (memory_of(&plan->parts, query->in_flight) <= query->memory_limit) {
             fits = middle;

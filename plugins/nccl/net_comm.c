@@ -259,10 +259,9 @@ nccl_result_t net_register(void *comm, void *data, size_t size, int type, void *
 
     *mhandle = NULL;
     if (type != NCCL_POINTER_HOST) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED,
-                              "memory of type %d: only host memory (%d) is offered, through which "
-                              "NCCL stages what is on a device",
-                              type, NCCL_POINTER_HOST);
+        status = XM_UNSUPPORTED("memory of type %d: only host memory (%d) is offered, through "
+                                "which NCCL stages what is on a device",
+                                type, NCCL_POINTER_HOST);
     } else if (size > 0) {
         status = xm_pipe_register(((net_comm_t *)comm)->pipe, data, size, &memory);
     }
@@ -278,10 +277,9 @@ nccl_result_t net_register_dmabuf(void *comm, void *data, size_t size, int type,
 {
     (void)comm;
     *mhandle = NULL;
-    return plugin_fail(xm_error_set(XM_ERR_UNSUPPORTED,
-                                    "DMA-BUF: descriptor %d, %zu bytes at %p, offset %" PRIu64
-                                    ", type %d; the properties of the device do not offer it",
-                                    fd, size, data, offset, type),
+    return plugin_fail(XM_UNSUPPORTED("DMA-BUF: descriptor %d, %zu bytes at %p, offset %" PRIu64
+                                      ", type %d; the properties of the device do not offer it",
+                                      fd, size, data, offset, type),
                        "register memory");
 }
 

@@ -80,7 +80,8 @@ static json_t *tensors_json(const xm_plan_t *plan)
         append(&tensors,
                json_pack("{s:s, s:o, s:I, s:o, s:o}", "name", tensor->name, "shape",
                          shape_json(tensor->src), "element_size", (json_int_t)tensor->element_size,
-                         "src", xm_layout_to_json(tensor->src), "dst", xm_layout_to_json(tensor->dst)));
+                         "src", xm_layout_to_json(tensor->src), "dst",
+                         xm_layout_to_json(tensor->dst)));
     }
     return tensors;
 }

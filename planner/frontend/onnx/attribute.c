@@ -304,13 +304,12 @@ xm_status_t onnx_tensor_type(onnx_build_t *b, const Onnx__TensorProto *tensor, c
 
     memset(type, 0, sizeof(*type));
     if (!onnx_dtype(tensor->has_data_type ? tensor->data_type : 0, &type->dtype)) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "%s: the tensor '%s' has no element type, or one of strings", b->file,
-                            name);
+        return XM_UNSUPPORTED("%s: the tensor '%s' has no element type, or one of strings", b->file,
+                              name);
     }
     if (tensor->n_dims > AP_MAX_RANK) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: the tensor '%s' has more than %d dimensions",
-                            b->file, name, AP_MAX_RANK);
+        return XM_UNSUPPORTED("%s: the tensor '%s' has more than %d dimensions", b->file, name,
+                              AP_MAX_RANK);
     }
     for (size_t d = 0; d < tensor->n_dims; ++d) {
         if (tensor->dims[d] < 0 ||

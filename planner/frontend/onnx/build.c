@@ -99,16 +99,15 @@ xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, op
 
     memset(type, 0, sizeof(*type));
     if (info->type == NULL || info->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: '%s' is no tensor", b->file, name);
+        return XM_UNSUPPORTED("%s: '%s' is no tensor", b->file, name);
     }
     tensor = info->type->tensor_type;
     if (!onnx_dtype(tensor->has_elem_type ? tensor->elem_type : 0, &type->dtype)) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: '%s' has no element type, or one of strings",
-                            b->file, name);
+        return XM_UNSUPPORTED("%s: '%s' has no element type, or one of strings", b->file, name);
     }
     if (tensor->shape == NULL || tensor->shape->n_dim > AP_MAX_RANK) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: '%s' has no shape, or more than %d dimensions",
-                            b->file, name, AP_MAX_RANK);
+        return XM_UNSUPPORTED("%s: '%s' has no shape, or more than %d dimensions", b->file, name,
+                              AP_MAX_RANK);
     }
     for (size_t d = 0; d < tensor->shape->n_dim; ++d) {
         const Onnx__TensorShapeProto__Dimension *dim = tensor->shape->dim[d];
@@ -442,8 +441,7 @@ xm_status_t onnx_build_node(onnx_build_t *b, size_t index, const onnx_node_t *ca
     xm_status_t status;
 
     if (++b->work > MAX_WORK) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: more than %d nodes are not handled", b->file,
-                            MAX_WORK);
+        return XM_UNSUPPORTED("%s: more than %d nodes are not handled", b->file, MAX_WORK);
     }
 
     if (proto->op_type == NULL) {

@@ -162,8 +162,8 @@ static xm_status_t build(onnx_build_t *b)
     }
     for (size_t i = 0; status == XM_OK && b->params != NULL && i < b->params->dim_count; ++i) {
         if (!b->bound[i]) {
-            return xm_error_set(XM_ERR_NOT_FOUND, "%s: --dim %s: no dimension is called that",
-                                b->file, b->params->dims[i]);
+            return XM_NOT_FOUND("%s: --dim %s: no dimension is called that", b->file,
+                                b->params->dims[i]);
         }
     }
     return status == XM_OK ? ap_graph_finish(b->graph) : status;

@@ -115,8 +115,8 @@ static xm_status_t add_set(builder_t *builder, int below, int node)
     slot = find_slot(builder, builder->set);
     if (builder->slots[slot] < 0) {
         if (ideals->count == builder->most) {
-            return xm_error_set(XM_ERR_NO_SOLUTION,
-                                "the graph has more than %d contiguous beginnings", builder->most);
+            return XM_NO_SOLUTION("the graph has more than %d contiguous beginnings",
+                                  builder->most);
         }
         memcpy(ideals->sets + (size_t)ideals->count * (size_t)ideals->words, builder->set,
                (size_t)ideals->words * sizeof(*builder->set));

@@ -32,9 +32,9 @@ static xm_status_t evaluate_assignment(const site_t *site, const int *assignment
 
     *kept = false;
     if (ap_cfn_core_cost(ap_stage_network_choices(site->network), assignment) >= AP_COST_INFINITE) {
-        return xm_error_set(
-            XM_ERR_NO_SOLUTION, "no sharding divides on %d x %d devices with %lld micro-batches",
-            site->query.shape[0], site->query.shape[1], (long long)site->one->micro_batches);
+        return XM_NO_SOLUTION("no sharding divides on %d x %d devices with %lld micro-batches",
+                              site->query.shape[0], site->query.shape[1],
+                              (long long)site->one->micro_batches);
     }
     status = ap_stage_network_solution(site->network, assignment, &part.solution);
     if (status == XM_OK) {

@@ -344,13 +344,11 @@ static xm_status_t choose_layers(const ap_like_t *like, const ap_like_case_t *on
     }
     if (status == XM_OK) {
         point = pick(like, u, layers, &choices, &frontier);
-        status =
-            point->seconds < AP_COST_INFINITE
-                ? solve_layers(like, u, first, layers, point->assignment, &part->solution)
-                : xm_error_set(XM_ERR_NO_SOLUTION,
-                               "no uniform sharding of layers %d to %d divides on %d x %d "
-                               "devices",
-                               first, part->query.last, u->degrees.shape[0], u->degrees.shape[1]);
+        status = point->seconds < AP_COST_INFINITE
+                     ? solve_layers(like, u, first, layers, point->assignment, &part->solution)
+                     : XM_NO_SOLUTION(
+                           "no uniform sharding of layers %d to %d divides on %d x %d devices",
+                           first, part->query.last, u->degrees.shape[0], u->degrees.shape[1]);
     }
     ap_frontier_clear(&frontier);
     choices_close(&choices);

@@ -179,9 +179,8 @@ static xm_status_t place(const ap_like_t *like, ap_plan_part_t *parts, int count
     }
     return next <= like->hosts * per_host
                ? XM_OK
-               : xm_error_set(XM_ERR_NO_SOLUTION,
-                              "%s: its stages do not fit on hosts of %d devices", like->row->name,
-                              per_host);
+               : XM_NO_SOLUTION("%s: its stages do not fit on hosts of %d devices", like->row->name,
+                                per_host);
 }
 
 /* Solves the stages, which know their layers and shapes, and has the plan judged. */
@@ -193,9 +192,9 @@ static xm_status_t evaluate(ap_like_t *like, const ap_like_case_t *one, ap_plan_
 
     if (count < like->params.min_stages ||
         (like->params.max_stages > 0 && count > like->params.max_stages)) {
-        status = xm_error_set(XM_ERR_NO_SOLUTION,
-                              "%s chooses the number of stages itself: %d, which is not asked for",
-                              like->row->name, count);
+        status =
+            XM_NO_SOLUTION("%s chooses the number of stages itself: %d, which is not asked for",
+                           like->row->name, count);
     }
     for (int i = 0; i < count && status == XM_OK; ++i) {
         status = ap_stage_solve(one->context, &parts[i].query, &parts[i].solution);
@@ -222,9 +221,9 @@ static xm_status_t read_piper(const ap_like_t *like, const ap_piper_plan_t *plan
             query.last = stage->nodes[n] > query.last ? stage->nodes[n] : query.last;
         }
         if (!set_devices(like, stage->data * stage->tensor, &query)) {
-            return xm_error_set(
-                XM_ERR_NO_SOLUTION, "%s: a stage of %d x %d devices does not fit on hosts of %d",
-                like->row->name, stage->data, stage->tensor, like->devices_per_host);
+            return XM_NO_SOLUTION("%s: a stage of %d x %d devices does not fit on hosts of %d",
+                                  like->row->name, stage->data, stage->tensor,
+                                  like->devices_per_host);
         }
         query.shape[0] = stage->data;
         query.shape[1] = stage->tensor;

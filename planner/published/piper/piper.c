@@ -381,9 +381,8 @@ static xm_status_t price_and_trace(solver_t *solver, ap_piper_plan_t *plan)
     plan->stages_priced = solver->option_count;
     seconds = bisect(solver);
     return seconds >= 0.0 ? trace(solver, seconds, plan)
-                          : xm_error_set(XM_ERR_NO_SOLUTION,
-                                         "no plan fits %d devices with %g bytes of memory each",
-                                         solver->problem->devices, solver->problem->memory);
+                          : XM_NO_SOLUTION("no plan fits %d devices with %g bytes of memory each",
+                                           solver->problem->devices, solver->problem->memory);
 }
 
 /* Each search begins with no options; their lists grow, so they are none of the arena's. */

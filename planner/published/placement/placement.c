@@ -260,10 +260,9 @@ static xm_status_t solve_over(search_t *search, int *device_of_group, double *lo
     if (status == XM_OK) {
         *load = search->best[count * (size_t)search->slots - 1];
         if (isinf(*load)) {
-            status = xm_error_set(XM_ERR_NO_SOLUTION,
-                                  "no contiguous placement fits %d accelerators of %g and %d CPUs",
-                                  search->problem->accelerators, search->problem->memory,
-                                  search->problem->cpus);
+            status = XM_NO_SOLUTION(
+                "no contiguous placement fits %d accelerators of %g and %d CPUs",
+                search->problem->accelerators, search->problem->memory, search->problem->cpus);
         } else {
             trace(search, &walk, device_of_group);
         }
