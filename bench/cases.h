@@ -11,6 +11,5 @@
 #include "bench/cases/options.h"
 #include "bench/cases/placement.h"
 #include "bench/cases/prepared.h"
-#include "bench/cases/prepared_list.h"
 #include "bench/cases/published.h"
 #include "bench/cases/select.h"

@@ -3,7 +3,7 @@
 """Writes the tensor lists of two large models and the parallel configurations that move them.
 
 The shapes follow from the models' public config.json. The files are inputs of `reshard-bench --model-config
---system-config` and of `rail_plans`; they are large and quick to make, so they are made where they are needed.
+--system-config` and of `plan_scale --case files`; they are large and quick to make, so they are made where they are needed.
 
 Usage: public_models.py DIRECTORY [--layers N]
 """

@@ -14,7 +14,7 @@ xm_status_t xm_cli_give_text(const xm_cli_json_t *json, char *text, const char *
     FILE *file;
 
     if (text == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %s", what);
+        return XM_NO_MEMORY("%s", what);
     }
     if (json->print) {
         (void)puts(text);

@@ -23,17 +23,12 @@ typedef struct xm_cli_json {
     const char *file;
 } xm_cli_json_t;
 
-/* Without this clang-format takes the rows in the macro for blocks. */
-#define XM_CLI_JSON_ROW(...)                                                                       \
-    {                                                                                              \
-        __VA_ARGS__                                                                                \
-    }
 /** Rows of a table of options. @p kind: XM_CLI_OUTPUT, or XM_CLI_STRING where only one rank of
  * several writes, which then checks the name itself. */
 #define XM_CLI_JSON_OPTIONS(kind, json, help)                                                      \
-    XM_CLI_JSON_ROW("json", 0, XM_CLI_FLAG, &(json)->print, NULL, 0, 0, help),                     \
-        XM_CLI_JSON_ROW("json-file", 'J', kind, &(json)->file, "FILE", 0, 0,                       \
-                        "Write the JSON document to a file.")
+    XM_CLI_ROW("json", 0, XM_CLI_FLAG, &(json)->print, NULL, 0, 0, help),                          \
+        XM_CLI_ROW("json-file", 'J', kind, &(json)->file, "FILE", 0, 0,                            \
+                   "Write the JSON document to a file.")
 
 static inline bool xm_cli_wants_json(const xm_cli_json_t *json)
 {

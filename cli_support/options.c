@@ -116,10 +116,9 @@ xm_status_t xm_cli_choose(const char *what, const char *choices, const char *tex
     }
     nearest = xm_text_nearest(text, names, count);
     if (nearest != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: '%s' is unknown; did you mean '%s'?",
-                            what, text, nearest);
+        return XM_INVALID("%s: '%s' is unknown; did you mean '%s'?", what, text, nearest);
     }
-    return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: '%s' is not one of %s", what, text, choices);
+    return XM_INVALID("%s: '%s' is not one of %s", what, text, choices);
 }
 
 /* The first value replaces the list's default, later ones are appended. */
@@ -130,8 +129,7 @@ static xm_status_t append_to_list(xm_cli_t *cli, size_t index, const char *text)
         realloc(cli->lists[index], (cli->given[index] ? list->count + 1 : 1) * sizeof(*grown));
 
     if (grown == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the values of --%s",
-                            cli->command.options[index].name);
+        return XM_NO_MEMORY("the values of --%s", cli->command.options[index].name);
     }
     if (!cli->given[index]) {
         list->count = 0;
@@ -189,7 +187,7 @@ static xm_status_t store(xm_cli_t *cli, size_t index, char *text)
     case XM_CLI_BYTES:
         status = xm_text_parse_bytes(what, text, option->target);
         if (status == XM_OK && *(uint64_t *)option->target == 0) {
-            status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: 0 bytes hold nothing", what);
+            status = XM_INVALID("%s: 0 bytes hold nothing", what);
         }
         break;
     case XM_CLI_CHOICE:
@@ -213,8 +211,7 @@ static xm_status_t take_value(xm_cli_t *cli, size_t index)
     grown = realloc(cli->strings, (cli->string_count + 1) * sizeof(*grown));
     if (grown == NULL) {
         free(text);
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the value of --%s",
-                            cli->command.options[index].name);
+        return XM_NO_MEMORY("the value of --%s", cli->command.options[index].name);
     }
     cli->strings = grown;
     cli->strings[cli->string_count++] = text;
@@ -240,11 +237,10 @@ static xm_status_t unknown_option(const xm_cli_t *cli, const char *given)
         nearest = xm_text_nearest(word + 2, names, count);
     }
     if (nearest != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unknown option %s; did you mean --%s?", shown,
-                            nearest);
+        return XM_INVALID("unknown option %s; did you mean --%s?", shown, nearest);
     }
-    return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unknown option %s%s; --help lists all options",
-                        shown, strlen(shown) < strlen(word) ? "…" : "");
+    return XM_INVALID("unknown option %s%s; --help lists all options", shown,
+                      strlen(shown) < strlen(word) ? "…" : "");
 }
 
 static xm_status_t popt_failure(const xm_cli_t *cli, int code)
@@ -255,9 +251,9 @@ static xm_status_t popt_failure(const xm_cli_t *cli, int code)
     case POPT_ERROR_BADOPT:
         return unknown_option(cli, given);
     case POPT_ERROR_NOARG:
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "option %s needs a value", given);
+        return XM_INVALID("option %s needs a value", given);
     default:
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "option %s: %s", given, poptStrerror(code));
+        return XM_INVALID("option %s: %s", given, poptStrerror(code));
     }
 }
 
@@ -290,14 +286,12 @@ static xm_status_t check_arguments(xm_cli_t *cli)
         ++cli->argument_count;
     }
     if (cli->argument_count > command->max_arguments) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "unexpected argument '%s'; --help shows what is accepted",
-                            cli->arguments[command->max_arguments]);
+        return XM_INVALID("unexpected argument '%s'; --help shows what is accepted",
+                          cli->arguments[command->max_arguments]);
     }
     if (cli->argument_count < command->min_arguments) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "missing argument: the usage is %s [OPTION...] %s", command->program,
-                            command->arguments != NULL ? command->arguments : "");
+        return XM_INVALID("missing argument: the usage is %s [OPTION...] %s", command->program,
+                          command->arguments != NULL ? command->arguments : "");
     }
     return XM_OK;
 }
@@ -333,7 +327,7 @@ xm_status_t xm_cli_parse(const xm_cli_command_t *command, int argc, char *const 
 {
     xm_cli_t *cli = calloc(1, sizeof(*cli));
     /* The sentence is set beforehand for all allocations below. */
-    xm_status_t status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the command line");
+    xm_status_t status = XM_NO_MEMORY("the command line");
 
     if (cli == NULL) {
         return status;

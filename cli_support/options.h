@@ -75,6 +75,12 @@ typedef struct xm_cli_option {
     const char *help;
 } xm_cli_option_t;
 
+/** A row in a macro of several: without this clang-format takes them for blocks. */
+#define XM_CLI_ROW(...)                                                                            \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
 /** A command: its name, what its help says, and its table. */
 typedef struct xm_cli_command {
     size_t struct_size;

@@ -13,11 +13,10 @@ xm_status_t xm_sweep_sizes(const xm_sweep_t *sweep, uint64_t *sizes, int *count)
     uint64_t factor = sweep->factor > 0 ? (uint64_t)sweep->factor : 2;
 
     if (sweep->from == 0 || sweep->to == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a sweep needs both --min-bytes (-b) and --max-bytes (-e)");
+        return XM_INVALID("a sweep needs both --min-bytes (-b) and --max-bytes (-e)");
     }
     if (sweep->from > sweep->to) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--min-bytes is larger than --max-bytes");
+        return XM_INVALID("--min-bytes is larger than --max-bytes");
     }
     *count = 0;
     for (uint64_t size = sweep->from; size <= sweep->to; size *= factor) {

@@ -15,19 +15,14 @@ typedef struct xm_sweep {
     int factor;        /**< 0: not given, 2 */
 } xm_sweep_t;
 
-/* Without this clang-format takes the rows in the macro for blocks. */
-#define XM_SWEEP_ROW(...)                                                                          \
-    {                                                                                              \
-        __VA_ARGS__                                                                                \
-    }
 /** Rows of a table of options. */
 #define XM_SWEEP_OPTIONS(sweep)                                                                    \
-    XM_SWEEP_ROW("min-bytes", 'b', XM_CLI_BYTES, &(sweep)->from, "BYTES", 0, 0,                    \
-                 "Smallest size of a sweep, e.g. 8 or 64K."),                                      \
-        XM_SWEEP_ROW("max-bytes", 'e', XM_CLI_BYTES, &(sweep)->to, "BYTES", 0, 0,                  \
-                     "Largest size of the sweep, e.g. 128M."),                                     \
-        XM_SWEEP_ROW("step-factor", 'f', XM_CLI_INT, &(sweep)->factor, "N", 2, 1 << 20,            \
-                     "Each size is N times the one before (default 2).")
+    XM_CLI_ROW("min-bytes", 'b', XM_CLI_BYTES, &(sweep)->from, "BYTES", 0, 0,                      \
+               "Smallest size of a sweep, e.g. 8 or 64K."),                                        \
+        XM_CLI_ROW("max-bytes", 'e', XM_CLI_BYTES, &(sweep)->to, "BYTES", 0, 0,                    \
+                   "Largest size of the sweep, e.g. 128M."),                                       \
+        XM_CLI_ROW("step-factor", 'f', XM_CLI_INT, &(sweep)->factor, "N", 2, 1 << 20,              \
+                   "Each size is N times the one before (default 2).")
 
 /** True when a sweep is given. */
 bool xm_sweep_given(const xm_sweep_t *sweep);

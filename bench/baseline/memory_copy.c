@@ -187,7 +187,7 @@ static xm_status_t run(const xm_cli_t *cli, void *arg)
     (void)cli;
     source = mmap(NULL, options->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (source == MAP_FAILED) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %" PRIu64 " bytes", options->bytes);
+        return XM_NO_MEMORY("%" PRIu64 " bytes", options->bytes);
     }
     for (uint64_t i = 0; i < options->bytes; ++i) {
         source[i] = (unsigned char)(i * 31 + (i >> 12));

@@ -21,17 +21,14 @@ static xm_status_t append(rb_pair_list_t *list, const int *senders, int sender_c
             int largest = senders[s] > receivers[r] ? senders[s] : receivers[r];
 
             if (largest >= ranks) {
-                return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                    "--pairs names rank %d, but the job has ranks 0 … %d", largest,
-                                    ranks - 1);
+                return XM_INVALID("--pairs names rank %d, but the job has ranks 0 … %d", largest,
+                                  ranks - 1);
             }
             if (senders[s] == receivers[r]) {
-                return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--pairs: rank %d sends to itself",
-                                    senders[s]);
+                return XM_INVALID("--pairs: rank %d sends to itself", senders[s]);
             }
             if (list->count == MOST_PAIRS) {
-                return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--pairs has more than %d pairs",
-                                    MOST_PAIRS);
+                return XM_INVALID("--pairs has more than %d pairs", MOST_PAIRS);
             }
             list->pairs[list->count++] = (rb_pair_t){senders[s], receivers[r]};
         }
@@ -48,8 +45,7 @@ static xm_status_t parse_entry(const char *entry, int ranks, rb_pair_list_t *lis
     xm_status_t status;
 
     if (colon == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "--pairs: '%s' is not of the form SENDER:RECEIVER",
-                            entry);
+        return XM_MALFORMED("--pairs: '%s' is not of the form SENDER:RECEIVER", entry);
     }
     memcpy(sender_text, entry, (size_t)(colon - entry));
     sender_text[colon - entry] = '\0';
@@ -71,14 +67,14 @@ xm_status_t rb_pair_list_parse(const char *text, int ranks, rb_pair_list_t *list
     xm_status_t status = XM_OK;
 
     if (parsed.pairs == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the pairs");
+        return XM_NO_MEMORY("the pairs");
     }
     for (const char *at = text; status == XM_OK && at != NULL;) {
         char entry[ENTRY_TEXT];
         size_t length = strcspn(at, ",");
 
         if (length >= sizeof(entry)) {
-            status = xm_error_set(XM_ERR_PARSE, "--pairs: an entry has %zu characters", length);
+            status = XM_MALFORMED("--pairs: an entry has %zu characters", length);
             break;
         }
         memcpy(entry, at, length);

@@ -113,7 +113,7 @@ static xm_status_t run(job_t *job, const xm_job_env_t *env)
     job->seconds = calloc((size_t)o->runs, sizeof(*job->seconds));
     job->gathered = calloc((size_t)env->size, sizeof(*job->gathered));
     if (job->seconds == NULL || job->gathered == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the times of %d ranks", env->size);
+        return XM_NO_MEMORY("the times of %d ranks", env->size);
     }
     status = rb_socket_flow_create(job->bootstrap, env, &job->pairs, o->bytes, timeout, &job->flow);
     for (int i = 0; status == XM_OK && i < o->warmup + o->runs; ++i) {
@@ -179,12 +179,11 @@ static int launch(const options_t *options, char *const *argv)
 static xm_status_t check(const options_t *options, const xm_job_env_t *env)
 {
     if (options->pairs == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--pairs is not given");
+        return XM_INVALID("--pairs is not given");
     }
     if (env->rank < 0 && options->ranks == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "no launcher has started this process (RANK and WORLD_SIZE are not "
-                            "set) and -n is not given");
+        return XM_INVALID("no launcher has started this process (RANK and WORLD_SIZE are not set) "
+                          "and -n is not given");
     }
     return XM_OK;
 }

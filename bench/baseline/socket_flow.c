@@ -241,7 +241,7 @@ static xm_status_t meet(rb_socket_flow_t *flow, const xm_job_env_t *env)
     }
     all = malloc((size_t)xm_bootstrap_size(flow->bootstrap) * sizeof(*all));
     if (status == XM_OK && all == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the addresses of all ranks");
+        status = XM_NO_MEMORY("the addresses of all ranks");
     }
     if (status == XM_OK) {
         status = xm_bootstrap_allgather(flow->bootstrap, &own, all, sizeof(own), flow->timeout);
@@ -264,15 +264,14 @@ xm_status_t rb_socket_flow_create(xm_bootstrap_t *bootstrap, const xm_job_env_t 
     xm_status_t status;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a flow");
+        return XM_NO_MEMORY("a flow");
     }
     *made = (rb_socket_flow_t){
         .bootstrap = bootstrap, .pairs = pairs, .bytes = bytes, .timeout = timeout};
     made->ends = calloc((size_t)pairs->count + 1, sizeof(*made->ends));
     made->polled = calloc((size_t)pairs->count + 1, sizeof(*made->polled));
-    status = made->ends != NULL && made->polled != NULL
-                 ? list_ends(made)
-                 : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d pairs", pairs->count);
+    status = made->ends != NULL && made->polled != NULL ? list_ends(made)
+                                                        : XM_NO_MEMORY("%d pairs", pairs->count);
     if (status == XM_OK) {
         status = meet(made, env);
     }

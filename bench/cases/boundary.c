@@ -21,7 +21,7 @@ static xm_status_t take_side(const ap_plan_side_t *side, rb_side_t *taken)
     taken->sizes[1] = side->shape[1];
     taken->ranks = malloc((size_t)side->device_count * sizeof(int));
     if (taken->ranks == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", side->device_count);
+        return XM_NO_MEMORY("%d ranks", side->device_count);
     }
     memcpy(taken->ranks, side->devices, (size_t)side->device_count * sizeof(int));
     return xm_spec_parse(side->spec, &taken->spec);
@@ -36,10 +36,9 @@ static xm_status_t take(const ap_plan_t *plan, int index, rb_case_t *result)
     xm_status_t status = rb_case_set_dtype(result, boundary->dtype);
 
     if (boundary->more_count > 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "%d tensors pass there together, and a case is of one; pipeline-bench "
-                            "runs them",
-                            boundary->more_count + 1);
+        return XM_UNSUPPORTED(
+            "%d tensors pass there together, and a case is of one; pipeline-bench runs them",
+            boundary->more_count + 1);
     }
     (void)snprintf(result->name, sizeof(result->name), "%s:%d", ap_plan_info(plan)->model, index);
     result->ranks_per_host = ap_plan_info(plan)->devices_per_host;
@@ -73,9 +72,8 @@ xm_status_t rb_boundary_load(const char *path, int index, rb_case_t *result)
         return status;
     }
     if (index >= ap_plan_boundaries(plan)) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                              "%s has %d stages and %d boundaries; there is no boundary %d", path,
-                              ap_plan_stages(plan), ap_plan_boundaries(plan), index);
+        status = XM_INVALID("%s has %d stages and %d boundaries; there is no boundary %d", path,
+                            ap_plan_stages(plan), ap_plan_boundaries(plan), index);
         goto destroy_plan;
     }
     status = take(plan, index, &taken);

@@ -177,11 +177,9 @@ xm_status_t rb_case_scale(rb_case_t *scaled, int64_t divisor)
         return XM_OK;
     }
     if (scaled->dims == 0 || scaled->shape[0] % divisor != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--scale 1/%" PRId64 ": case %s has %" PRId64
-                            " elements in dimension 0, which %" PRId64 " does not divide",
-                            divisor, scaled->name, scaled->dims == 0 ? 1 : scaled->shape[0],
-                            divisor);
+        return XM_INVALID("--scale 1/%" PRId64 ": case %s has %" PRId64
+                          " elements in dimension 0, which %" PRId64 " does not divide",
+                          divisor, scaled->name, scaled->dims == 0 ? 1 : scaled->shape[0], divisor);
     }
     scaled->shape[0] /= divisor;
     return XM_OK;
@@ -194,9 +192,8 @@ xm_status_t rb_case_set_dtype(rb_case_t *one, const char *name)
     xm_status_t status = rb_model_dtype_bits(name, &bits);
 
     if (status == XM_OK && bits % 8 != 0) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED,
-                              "dtype '%s' has elements of %d bits; only tensors of a model may",
-                              name, bits);
+        status = XM_UNSUPPORTED("dtype '%s' has elements of %d bits; only tensors of a model may",
+                                name, bits);
     }
     if (status == XM_OK) {
         one->element_size = bits / 8;

@@ -21,7 +21,7 @@ static xm_status_t add(const char *option, const char *names, const char *word,
 
     for (int i = 0; status == XM_OK && i < choices->count; ++i) {
         if (choices->items[i] == index) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s names %s twice", option, word);
+            return XM_INVALID("%s names %s twice", option, word);
         }
     }
     if (status == XM_OK) {

@@ -12,7 +12,7 @@ static xm_status_t allocate(int ranks, rb_host_map_t *map)
 {
     map->host_of = malloc((size_t)ranks * sizeof(int));
     if (map->host_of == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the hosts of %d ranks", ranks);
+        return XM_NO_MEMORY("the hosts of %d ranks", ranks);
     }
     map->ranks = ranks;
     return XM_OK;

@@ -164,7 +164,7 @@ static xm_status_t parse_scale(const char *text, int64_t *divisor)
         return XM_OK;
     }
     if (strncmp(text, "1/", 2) != 0) {
-        return xm_error_set(XM_ERR_PARSE, "--scale: '%s' is not 1 or of the form 1/64", text);
+        return XM_MALFORMED("--scale: '%s' is not 1 or of the form 1/64", text);
     }
     return xm_text_parse_int("--scale", text + 2, 1, INT64_C(1) << 40, divisor);
 }
@@ -179,8 +179,7 @@ static xm_status_t parse_gbps(const char *option, const char *text, double *rate
         xm_status_t status;
 
         if (*count == capacity) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s has more than %d rates", option,
-                                capacity);
+            return XM_INVALID("%s has more than %d rates", option, capacity);
         }
         (void)snprintf(item, sizeof(item), "%.*s",
                        (int)(comma != NULL ? (size_t)(comma - text) : strlen(text)), text);
@@ -209,21 +208,17 @@ static xm_status_t parse_nics(const raw_t *raw, rb_options_t *o)
         return status;
     }
     if (o->uneven_rates > 0 && o->nic_rates > 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--nic-gbps and --uneven both say how fast the NICs are; give one");
+        return XM_INVALID("--nic-gbps and --uneven both say how fast the NICs are; give one");
     }
     if (o->uneven_rates > 0 && o->nics_per_host > 0 && o->nics_per_host != o->uneven_rates) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--uneven has the rates of %d NICs, but --nics-per-host says %d",
-                            o->uneven_rates, o->nics_per_host);
+        return XM_INVALID("--uneven has the rates of %d NICs, but --nics-per-host says %d",
+                          o->uneven_rates, o->nics_per_host);
     }
     if (o->nics_per_host > 0 && o->uneven_rates == 0 && o->nic_rates == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--nics-per-host is given but --nic-gbps is not");
+        return XM_INVALID("--nics-per-host is given but --nic-gbps is not");
     }
     if (o->all_nics && o->uneven_rates == 0 && o->nics_per_host == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--all-nics is given but neither --nics-per-host nor --uneven is");
+        return XM_INVALID("--all-nics is given but neither --nics-per-host nor --uneven is");
     }
     if (o->uneven_rates > 0) {
         o->nics_per_host = o->uneven_rates;
@@ -295,9 +290,8 @@ static xm_status_t check_origin(const rb_options_t *o)
         any = any || origin[i] != NULL;
         for (int j = i + 1; j < ORIGINS; ++j) {
             if (origin[i] != NULL && origin[j] != NULL) {
-                return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                    "--%s and --%s name different things to move; give one of them",
-                                    origin[i], origin[j]);
+                return XM_INVALID("--%s and --%s name different things to move; give one of them",
+                                  origin[i], origin[j]);
             }
         }
     }
@@ -305,35 +299,29 @@ static xm_status_t check_origin(const rb_options_t *o)
         bool from_sweep = xm_sweep_given(&o->sweep) && strcmp(needed[i], "shape") == 0;
 
         if (!from_sweep && o->half[0] == '\0' && !xm_cli_given(o->cli, needed[i])) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is given but --%s is not", origin[1],
-                                needed[i]);
+            return XM_INVALID("--%s is given but --%s is not", origin[1], needed[i]);
         }
     }
     if (o->model_config != NULL && o->system_config == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--model-config is given but --system-config is not");
+        return XM_INVALID("--model-config is given but --system-config is not");
     }
     if (origin[3] != NULL && o->plan == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--boundary is given but --plan is not");
+        return XM_INVALID("--boundary is given but --plan is not");
     }
     for (int i = 0; o->check && i < ORIGINS; ++i) {
         if (origin[i] != NULL) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--check moves nothing; leave --%s out",
-                                origin[i]);
+            return XM_INVALID("--check moves nothing; leave --%s out", origin[i]);
         }
     }
     if (o->show_topology && o->json.print) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--show-topology prints tables; there is no JSON document of them");
+        return XM_INVALID("--show-topology prints tables; there is no JSON document of them");
     }
     if (o->csv && o->json.print) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--csv and --json both say what is printed; give one");
+        return XM_INVALID("--csv and --json both say what is printed; give one");
     }
     if (!any && !o->list && !o->show_topology && !o->check) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "nothing to move: give --suite, --case, --src-mesh …, --model-config "
-                            "or --plan (--list shows the cases)");
+        return XM_INVALID("nothing to move: give --suite, --case, --src-mesh …, --model-config or "
+                          "--plan (--list shows the cases)");
     }
     return XM_OK;
 }
@@ -346,11 +334,10 @@ static xm_status_t check_doctor(const rb_options_t *o)
     const char *given = first_given(o->cli, others, sizeof(others) / sizeof(others[0]));
 
     if (o->check && given != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--check and --%s do different things", given);
+        return XM_INVALID("--check and --%s do different things", given);
     }
     if (o->check && o->transport == RB_TRANSPORT_SIM) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--check looks at real machines, and --transport sim needs none");
+        return XM_INVALID("--check looks at real machines, and --transport sim needs none");
     }
     return XM_OK;
 }
@@ -363,26 +350,21 @@ static xm_status_t check_hosts(rb_options_t *o)
         int64_t product = (int64_t)o->hosts * o->ranks_per_host;
 
         if (product > MAX_RANKS) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "--hosts %d with --ranks-per-host %d makes more than %d ranks",
-                                o->hosts, o->ranks_per_host, MAX_RANKS);
+            return XM_INVALID("--hosts %d with --ranks-per-host %d makes more than %d ranks",
+                              o->hosts, o->ranks_per_host, MAX_RANKS);
         }
         if (o->ranks > 0 && o->ranks != product) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "--hosts %d with --ranks-per-host %d makes %d ranks, but -n says "
-                                "%d",
-                                o->hosts, o->ranks_per_host, (int)product, o->ranks);
+            return XM_INVALID("--hosts %d with --ranks-per-host %d makes %d ranks, but -n says %d",
+                              o->hosts, o->ranks_per_host, (int)product, o->ranks);
         }
         o->ranks = (int)product;
     } else if (o->hosts > 0) {
         if (o->ranks == 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "--hosts %d needs -n or --ranks-per-host with it", o->hosts);
+            return XM_INVALID("--hosts %d needs -n or --ranks-per-host with it", o->hosts);
         }
         if (o->ranks % o->hosts != 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "%d ranks do not fill %d hosts evenly; give --ranks-per-host",
-                                o->ranks, o->hosts);
+            return XM_INVALID("%d ranks do not fill %d hosts evenly; give --ranks-per-host",
+                              o->ranks, o->hosts);
         }
         o->ranks_per_host = o->ranks / o->hosts;
     }
@@ -393,14 +375,12 @@ static xm_status_t check_hosts(rb_options_t *o)
 static xm_status_t check_rates(const rb_options_t *o)
 {
     if (o->profile != NULL && o->nic_rates > 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--profile and --%s both say how fast the NICs are; give one",
-                            o->uneven_rates > 0 ? "uneven" : "nic-gbps");
+        return XM_INVALID("--profile and --%s both say how fast the NICs are; give one",
+                          o->uneven_rates > 0 ? "uneven" : "nic-gbps");
     }
     if ((o->racks > 0) != (o->uplink_gbps > 0)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is given but --%s is not",
-                            o->racks > 0 ? "racks" : "uplink-gbps",
-                            o->racks > 0 ? "uplink-gbps" : "racks");
+        return XM_INVALID("--%s is given but --%s is not", o->racks > 0 ? "racks" : "uplink-gbps",
+                          o->racks > 0 ? "uplink-gbps" : "racks");
     }
     return XM_OK;
 }
@@ -409,46 +389,37 @@ static xm_status_t check_rates(const rb_options_t *o)
 static xm_status_t check_runs(const rb_options_t *o, const raw_t *raw)
 {
     if (raw->validate && raw->no_validate) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--validate and --no-validate contradict each other");
+        return XM_INVALID("--validate and --no-validate contradict each other");
     }
     for (int i = 0; o->paper && i < 2; ++i) {
         static const char *const runs[] = {"warmup", "iterations"};
 
         if (xm_cli_given(o->cli, runs[i])) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "--protocol paper is %d runs before %d timed ones; leave --%s out",
-                                PAPER_WARMUP, PAPER_ITERATIONS, runs[i]);
+            return XM_INVALID("--protocol paper is %d runs before %d timed ones; leave --%s out",
+                              PAPER_WARMUP, PAPER_ITERATIONS, runs[i]);
         }
     }
     if (o->dry_run && o->verify) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--verify compares what was moved, and --dry-run moves nothing");
+        return XM_INVALID("--verify compares what was moved, and --dry-run moves nothing");
     }
     if (xm_cli_given(o->cli, "pattern") && o->density <= 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--pattern is given but --density is not");
+        return XM_INVALID("--pattern is given but --density is not");
     }
     if (o->density > 0 && (o->dry_run || raw->transport == RB_TRANSPORT_SIM)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--density needs real ranks: what changes is found in their tiles");
+        return XM_INVALID("--density needs real ranks: what changes is found in their tiles");
     }
     if (o->density > 0 && o->warmup == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--density needs --warmup 1 or more: the first update moves "
-                            "everything");
+        return XM_INVALID("--density needs --warmup 1 or more: the first update moves everything");
     }
     if (o->density > 0 && raw->memory == XM_MEMORY_CUDA) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--density and --memory cuda: updates are found in host memory");
+        return XM_INVALID("--density and --memory cuda: updates are found in host memory");
     }
     if (o->density > 0 && (o->trace_path != NULL || o->plot_path != NULL)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--density has no transfers to draw: an update's sizes are not the "
-                            "plan's; leave --trace and --plot out");
+        return XM_INVALID("--density has no transfers to draw: an update's sizes are not the "
+                          "plan's; leave --trace and --plot out");
     }
     if (o->dry_run && o->trace_path != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--trace shows measured transfers, and --dry-run measures nothing");
+        return XM_INVALID("--trace shows measured transfers, and --dry-run measures nothing");
     }
     return XM_OK;
 }
@@ -498,8 +469,7 @@ static xm_status_t check(rb_options_t *o, const raw_t *raw)
     o->memory = (xm_memory_kind_t)raw->memory;
     o->pattern = (rb_changes_t)raw->pattern;
     if (o->memory == XM_MEMORY_CUDA && o->transport == RB_TRANSPORT_SIM) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--memory cuda needs real ranks, and --transport sim has none");
+        return XM_INVALID("--memory cuda needs real ranks, and --transport sim has none");
     }
     return check_doctor(o);
 }

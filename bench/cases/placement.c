@@ -85,20 +85,18 @@ static xm_status_t place_by_rank(const rb_case_t *one, const rb_host_map_t *host
     xm_status_t status;
 
     if (one->model != NULL && first + count > hosts->ranks) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "model %s has %d training and %d serving ranks, which makes %d ranks, "
-                            "but the job has %d",
-                            one->name, rb_side_size(&one->src), count, first + count, hosts->ranks);
+        return XM_INVALID("model %s has %d training and %d serving ranks, which makes %d ranks, "
+                          "but the job has %d",
+                          one->name, rb_side_size(&one->src), count, first + count, hosts->ranks);
     }
     if (one->dst.ranks == NULL && first + count > hosts->ranks) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a source mesh of %d ranks and a destination mesh of %d ranks after it "
-                            "need %d ranks, but the job has %d; --dst-ranks may name ranks of both",
-                            rb_side_size(&one->src), count, first + count, hosts->ranks);
+        return XM_INVALID("a source mesh of %d ranks and a destination mesh of %d ranks after it "
+                          "need %d ranks, but the job has %d; --dst-ranks may name ranks of both",
+                          rb_side_size(&one->src), count, first + count, hosts->ranks);
     }
     following = malloc((size_t)count * sizeof(int));
     if (following == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mesh of %d ranks", count);
+        return XM_NO_MEMORY("a mesh of %d ranks", count);
     }
     for (int i = 0; i < count; ++i) {
         following[i] = first + i;
@@ -123,11 +121,10 @@ static xm_status_t list_ranks(const rb_case_t *one, const rb_side_t *side,
         int start = offset < 0 ? members - side->devices : offset;
 
         if (members < side->devices) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "case %s needs %d ranks on each of %d hosts, but host %d of the "
-                                "job has %d; %d ranks on hosts of %d are enough",
-                                one->name, side->devices, side->hosts, first_host + h, members,
-                                rb_place_needs(one, one->ranks_per_host), one->ranks_per_host);
+            return XM_INVALID("case %s needs %d ranks on each of %d hosts, but host %d of the job "
+                              "has %d; %d ranks on hosts of %d are enough",
+                              one->name, side->devices, side->hosts, first_host + h, members,
+                              rb_place_needs(one, one->ranks_per_host), one->ranks_per_host);
         }
         for (int i = 0; i < side->devices; ++i) {
             *ranks++ = rb_host_map_member(hosts, first_host + h, start + i);
@@ -147,7 +144,7 @@ static xm_status_t place_by_host(const rb_case_t *one, const rb_host_map_t *host
     xm_status_t status;
 
     if (ranks == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the ranks of case %s", one->name);
+        return XM_NO_MEMORY("the ranks of case %s", one->name);
     }
     if (packs(one, rb_host_map_members(hosts, 0))) {
         dst_host = 0;

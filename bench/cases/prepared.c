@@ -18,15 +18,13 @@ static xm_status_t lay_out(const char *side_name, const rb_case_t *one, const rb
     xm_status_t status;
 
     if (xm_mesh_max_rank(mesh) >= hosts->ranks) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "case %s: the %s mesh names rank %d, but the job has ranks 0 … %d",
-                            one->name, side_name, xm_mesh_max_rank(mesh), hosts->ranks - 1);
+        return XM_INVALID("case %s: the %s mesh names rank %d, but the job has ranks 0 … %d",
+                          one->name, side_name, xm_mesh_max_rank(mesh), hosts->ranks - 1);
     }
     if (side->spec.dims != one->dims) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s spec '%s' is for %d dimensions, but the tensor of case %s has %d",
-                            side_name, xm_spec_format(&side->spec, spec), side->spec.dims,
-                            one->name, one->dims);
+        return XM_INVALID("%s spec '%s' is for %d dimensions, but the tensor of case %s has %d",
+                          side_name, xm_spec_format(&side->spec, spec), side->spec.dims, one->name,
+                          one->dims);
     }
     status = xm_layout_create(mesh, &side->spec, one->partition, one->shape, layout);
     return status < 0 ? xm_error_prefix(status, "case %s: %s layout", one->name, side_name)
@@ -79,7 +77,7 @@ static xm_status_t make_plan(const rb_case_t *one, xm_plan_params_t *params, xm_
     if (model != NULL) {
         tensors = malloc(((size_t)model->count + 1) * sizeof(*tensors));
         if (tensors == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", model->count);
+            return XM_NO_MEMORY("%d tensors", model->count);
         }
         for (int i = 0; i < model->count; ++i) {
             const rb_model_tensor_t *tensor = &model->tensors[i];
@@ -130,4 +128,55 @@ void rb_prepared_clear(rb_prepared_t *prepared)
 {
     xm_plan_destroy(prepared->plan);
     *prepared = (rb_prepared_t){0};
+}
+
+static xm_status_t prepare_or_check(rb_prepared_list_t *list, int index)
+{
+    const rb_case_t *one = &list->selection->cases[index];
+
+    return one->model != NULL ? rb_prepare_check(one, list->hosts)
+                              : rb_prepare(one, list->hosts, list->network, &list->prepared[index]);
+}
+
+xm_status_t rb_prepared_list_create(const rb_selection_t *selection, const rb_host_map_t *hosts,
+                                    const xm_network_t *network, rb_prepared_list_t *list)
+{
+    rb_prepared_list_t made = {.selection = selection, .hosts = hosts, .network = network};
+    xm_status_t status = XM_OK;
+
+    made.prepared = calloc((size_t)selection->count + 1, sizeof(*made.prepared));
+    if (made.prepared == NULL) {
+        return XM_NO_MEMORY("%d cases", selection->count);
+    }
+    for (int i = 0; status == XM_OK && i < selection->count; ++i) {
+        status = prepare_or_check(&made, i);
+    }
+    if (status < 0) {
+        rb_prepared_list_clear(&made);
+        return status;
+    }
+    *list = made;
+    return XM_OK;
+}
+
+/* Moves the plan to the caller, or makes it now. */
+xm_status_t rb_prepared_list_take(rb_prepared_list_t *list, int index, rb_prepared_t *prepared)
+{
+    rb_prepared_t *held = &list->prepared[index];
+
+    if (held->plan == NULL) {
+        return rb_prepare(&list->selection->cases[index], list->hosts, list->network, prepared);
+    }
+    *prepared = *held;
+    *held = (rb_prepared_t){0};
+    return XM_OK;
+}
+
+void rb_prepared_list_clear(rb_prepared_list_t *list)
+{
+    for (int i = 0; list->prepared != NULL && i < list->selection->count; ++i) {
+        rb_prepared_clear(&list->prepared[i]);
+    }
+    free(list->prepared);
+    *list = (rb_prepared_list_t){0};
 }

@@ -21,9 +21,7 @@ enum { MOST_CASES = 64 /* of all suites */ };
 static xm_status_t allocate(int capacity, rb_selection_t *selection)
 {
     *selection = (rb_selection_t){.cases = calloc((size_t)capacity, sizeof(rb_case_t))};
-    return selection->cases != NULL
-               ? XM_OK
-               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d cases", capacity);
+    return selection->cases != NULL ? XM_OK : XM_NO_MEMORY("%d cases", capacity);
 }
 
 static xm_status_t select_all(const rb_options_t *options, rb_selection_t *selection)
@@ -90,8 +88,8 @@ static xm_status_t describe_side(const char *option_mesh, const char *mesh_text,
     }
     status = xm_rank_list_parse(option_ranks, ranks_text, &side->ranks, &count);
     if (status == XM_OK && count != rb_side_size(side)) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s names %d ranks, but %s %s has %d",
-                              option_ranks, count, option_mesh, mesh_text, rb_side_size(side));
+        status = XM_INVALID("%s names %d ranks, but %s %s has %d", option_ranks, count, option_mesh,
+                            mesh_text, rb_side_size(side));
     }
     return status;
 }
@@ -119,10 +117,9 @@ static xm_status_t parse_shape(const char *text, rb_case_t *described)
     }
     for (int d = 0; d < described->dims; ++d) {
         if (described->shape[d] == 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "--shape: '%s' has an extent of 0 in dimension %d, so there is "
-                                "nothing to move (0x begins no hexadecimal number here)",
-                                text, d);
+            return XM_INVALID("--shape: '%s' has an extent of 0 in dimension %d, so there is "
+                              "nothing to move (0x begins no hexadecimal number here)",
+                              text, d);
         }
     }
     return XM_OK;
@@ -181,7 +178,7 @@ static xm_status_t fit(const rb_options_t *options, uint64_t size, rb_case_t *on
     xm_status_t status = options->dtype != NULL ? rb_case_set_dtype(one, options->dtype) : XM_OK;
 
     if (status == XM_OK && one->dims == 0) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "a scalar has no sizes to sweep");
+        status = XM_INVALID("a scalar has no sizes to sweep");
     }
     if (status < 0) {
         return status;
@@ -251,10 +248,9 @@ static xm_status_t select_files(const rb_options_t *options, rb_selection_t *sel
 static xm_status_t apply_to_model(const rb_options_t *options, rb_case_t *one)
 {
     if (options->dtype != NULL || xm_cli_given(options->cli, "partition")) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--%s is about cases of one tensor; the tensors of a model have their "
-                            "own",
-                            options->dtype != NULL ? "dtype" : "partition");
+        return XM_INVALID(
+            "--%s is about cases of one tensor; the tensors of a model have their own",
+            options->dtype != NULL ? "dtype" : "partition");
     }
     one->request.system_config = options->system_config;
     one->request.shard_table = options->shard_table;
@@ -267,9 +263,9 @@ static xm_status_t apply_to_tensor(const rb_options_t *options, rb_case_t *one)
     xm_status_t status;
 
     if (options->system_config != NULL || options->shard_table != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is about models, but case %s is not one",
-                            options->system_config != NULL ? "system-config" : "shard-table",
-                            one->name);
+        return XM_INVALID("--%s is about models, but case %s is not one",
+                          options->system_config != NULL ? "system-config" : "shard-table",
+                          one->name);
     }
     status = rb_case_scale(one, options->scale_divisor);
     if (status == XM_OK && options->dtype != NULL) {
@@ -361,14 +357,12 @@ static xm_status_t check_single(const rb_options_t *options, const rb_selection_
         return XM_OK;
     }
     if (selection->count == selection->cases[0].variants) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s is about one plan, but %d are asked for; name one with --strategy "
-                            "and --scheduler",
-                            option, selection->count);
+        return XM_INVALID(
+            "%s is about one plan, but %d are asked for; name one with --strategy and --scheduler",
+            option, selection->count);
     }
-    return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                        "%s is about one case, but %d are selected; name one with --case", option,
-                        rb_selection_cases(selection));
+    return XM_INVALID("%s is about one case, but %d are selected; name one with --case", option,
+                      rb_selection_cases(selection));
 }
 
 int rb_selection_cases(const rb_selection_t *selection)

@@ -119,7 +119,7 @@ xm_status_t rb_emulated_cluster_create(const rb_emulated_cluster_params_t *param
     xm_status_t status;
 
     if (params->shape == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "emulated cluster: no shape");
+        return XM_INVALID("emulated cluster: no shape");
     }
     status = rb_cluster_shape_check(params->shape);
     if (status < 0) {
@@ -127,7 +127,7 @@ xm_status_t rb_emulated_cluster_create(const rb_emulated_cluster_params_t *param
     }
     made = calloc(1, sizeof(*made));
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an emulated cluster");
+        return XM_NO_MEMORY("an emulated cluster");
     }
     made->lasting = params->lasting;
     if (params->lasting) {
@@ -156,7 +156,7 @@ xm_status_t rb_emulated_cluster_open(const char *name, rb_emulated_cluster_t **c
     xm_status_t status;
 
     if (found == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an emulated cluster");
+        return XM_NO_MEMORY("an emulated cluster");
     }
     found->lasting = true;
     status = rb_cluster_state_read(name, &found->members);

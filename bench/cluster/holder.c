@@ -63,8 +63,7 @@ static xm_status_t mount_over(const char *type, const char *where, const char *o
         return XM_OK;
     }
     if (errno == EPERM) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, NEEDS ": %s cannot be mounted anew (%s)", where,
-                            strerror(errno));
+        return XM_UNSUPPORTED(NEEDS ": %s cannot be mounted anew (%s)", where, strerror(errno));
     }
     return xm_error_set(XM_ERR_IO, "cannot mount %s of its own: %s", where, strerror(errno));
 }
@@ -312,9 +311,8 @@ static xm_status_t map_ids(uid_t uid, gid_t gid)
 
 static xm_status_t lack_of_namespaces(int error)
 {
-    return xm_error_set(XM_ERR_UNSUPPORTED, NEEDS ": %s",
-                        error == ENOSPC ? "the limit on namespaces has been reached"
-                                        : strerror(error));
+    return XM_UNSUPPORTED(NEEDS ": %s", error == ENOSPC ? "the limit on namespaces has been reached"
+                                                        : strerror(error));
 }
 
 /* Enters the switch's namespaces; without the right to make them, inside a user

@@ -63,9 +63,8 @@ static xm_status_t read_rates(const up_options_t *options, rb_cluster_shape_t *s
         return status;
     }
     if (nic_count > 0 && options->nics > 0 && options->nics != nic_count) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--uneven has the rates of %d NICs, but --nics-per-host says %d",
-                            nic_count, options->nics);
+        return XM_INVALID("--uneven has the rates of %d NICs, but --nics-per-host says %d",
+                          nic_count, options->nics);
     }
     shape->nics = nic_count > 0 ? nic_count : options->nics > 0 ? options->nics : 1;
     rb_cluster_shape_set_rates(shape, host_rates, host_count, nic_rates, nic_count);
@@ -82,13 +81,11 @@ static xm_status_t make_shape(const xm_cli_t *cli, const up_options_t *options,
                                   .racks = options->racks > 0 ? options->racks : 1,
                                   .mtu = options->mtu};
     if (xm_cli_given(cli, "nic") && options->uneven != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--nic and --uneven both say how fast the NICs are; give one");
+        return XM_INVALID("--nic and --uneven both say how fast the NICs are; give one");
     }
     if ((options->racks > 0) != (options->uplink != NULL)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is given but --%s is not",
-                            options->racks > 0 ? "racks" : "uplink",
-                            options->racks > 0 ? "uplink" : "racks");
+        return XM_INVALID("--%s is given but --%s is not", options->racks > 0 ? "racks" : "uplink",
+                          options->racks > 0 ? "uplink" : "racks");
     }
     status = rb_cluster_name_check(options->name);
     if (status < 0) {
@@ -204,7 +201,7 @@ static xm_status_t print_json(const rb_emulated_cluster_t *cluster)
     char *text = rb_cluster_state_dump(rb_emulated_cluster_members(cluster));
 
     if (text == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the description of the cluster");
+        return XM_NO_MEMORY("the description of the cluster");
     }
     (void)puts(text);
     free(text);
@@ -306,7 +303,7 @@ static xm_status_t become(char *const *words, bool by_shell)
     } else if (!by_shell) {
         (void)execvp(file, words);
     }
-    (void)xm_error_set(XM_ERR_NOT_FOUND, "cannot run %s: %s", file, strerror(errno));
+    (void)XM_NOT_FOUND("cannot run %s: %s", file, strerror(errno));
     free(line);
     return XM_ERR_NOT_FOUND;
 }
@@ -329,8 +326,7 @@ static xm_status_t execute(const char *name, const char *where, char *const *wor
         host = rb_cluster_shape_find(shape, where);
     }
     if (!head && host < 0) {
-        status = xm_error_set(XM_ERR_NOT_FOUND,
-                              "'%s' is no host of the cluster '%s', which has %s0 … %s%d and head",
+        status = XM_NOT_FOUND("'%s' is no host of the cluster '%s', which has %s0 … %s%d and head",
                               where, name, name, name, shape->hosts - 1);
     }
     if (status == XM_OK) {
@@ -368,11 +364,10 @@ static int run_exec(int argc, char *const *argv)
         return xm_cli_fail(program, status);
     }
     if (!xm_cli_finished(cli)) {
-        status = host + 1 < argc
-                     ? execute(name, argv[host], argv + host + 1)
-                     : xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                    "exec: a host and a command are needed, such as 'exec 0 "
-                                    "hostname'");
+        status =
+            host + 1 < argc
+                ? execute(name, argv[host], argv + host + 1)
+                : XM_INVALID("exec: a host and a command are needed, such as 'exec 0 hostname'");
     }
     xm_cli_destroy(cli);
     return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
@@ -410,11 +405,9 @@ static xm_status_t unknown_command(const char *word)
     }
     nearest = xm_text_nearest(word, names, COMMANDS);
     if (nearest != NULL) {
-        return xm_error_set(XM_ERR_NOT_FOUND, "unknown command '%s'; did you mean '%s'?", word,
-                            nearest);
+        return XM_NOT_FOUND("unknown command '%s'; did you mean '%s'?", word, nearest);
     }
-    return xm_error_set(XM_ERR_NOT_FOUND,
-                        "unknown command '%s'; emulated-cluster --help lists the commands", word);
+    return XM_NOT_FOUND("unknown command '%s'; emulated-cluster --help lists the commands", word);
 }
 
 int main(int argc, char **argv)
@@ -422,10 +415,8 @@ int main(int argc, char **argv)
     const char *word = argc > 1 ? argv[1] : "";
 
     if (argc < 2) {
-        return xm_cli_fail(program,
-                           xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                        "a command is needed; emulated-cluster --help lists the "
-                                        "commands"));
+        return xm_cli_fail(
+            program, XM_INVALID("a command is needed; emulated-cluster --help lists the commands"));
     }
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         return print_help();

@@ -36,8 +36,7 @@ xm_status_t rb_nic_rate_parse(const char *what, const char *text, int64_t *rate)
         }
     }
     if (digits == 0 || digits >= sizeof(number) || factor <= 0) {
-        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a rate such as 1gbit, 500mbit or 64kbit",
-                            what, text);
+        return XM_MALFORMED("%s: '%s' is not a rate such as 1gbit, 500mbit or 64kbit", what, text);
     }
     (void)snprintf(number, sizeof(number), "%.*s", (int)digits, text);
     status = xm_text_parse_double(what, number, 0, 1e15, &value);
@@ -46,9 +45,9 @@ xm_status_t rb_nic_rate_parse(const char *what, const char *text, int64_t *rate)
     }
     value *= factor;
     if (value < (double)RB_NIC_RATE_MIN || value > (double)RB_NIC_RATE_MAX) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: %s is outside %s … %s", what, text,
-                            rb_nic_rate_format(RB_NIC_RATE_MIN, low, sizeof(low)),
-                            rb_nic_rate_format(RB_NIC_RATE_MAX, high, sizeof(high)));
+        return XM_INVALID("%s: %s is outside %s … %s", what, text,
+                          rb_nic_rate_format(RB_NIC_RATE_MIN, low, sizeof(low)),
+                          rb_nic_rate_format(RB_NIC_RATE_MAX, high, sizeof(high)));
     }
     *rate = (int64_t)(value + 0.5);
     return XM_OK;
@@ -67,8 +66,7 @@ xm_status_t rb_nic_rate_parse_list(const char *what, const char *text, int64_t *
         xm_status_t status;
 
         if (found == capacity) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s has more than %d rates", what,
-                                capacity);
+            return XM_INVALID("%s has more than %d rates", what, capacity);
         }
         (void)snprintf(item, sizeof(item), "%.*s", (int)length, text);
         status = rb_nic_rate_parse(what, item, &rates[found]);

@@ -37,10 +37,9 @@ xm_status_t rb_cluster_name_check(const char *name)
         good = good && (isalnum((unsigned char)name[i]) || name[i] == '-');
     }
     if (!good || strcmp(name, "head") == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "'%s' cannot be the name of a cluster: a letter, then letters, digits "
-                            "and hyphens, at most %d in all",
-                            name, RB_CLUSTER_NAME - 1);
+        return XM_INVALID("'%s' cannot be the name of a cluster: a letter, then letters, digits "
+                          "and hyphens, at most %d in all",
+                          name, RB_CLUSTER_NAME - 1);
     }
     return XM_OK;
 }
@@ -50,10 +49,9 @@ static xm_status_t check_rate(const char *what, int host, int64_t rate)
     char low[32], high[32];
 
     if (rate < RB_NIC_RATE_MIN || rate > RB_NIC_RATE_MAX) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s %d has %" PRId64 " bit/s, which is outside %s … %s", what, host,
-                            rate, rb_nic_rate_format(RB_NIC_RATE_MIN, low, sizeof(low)),
-                            rb_nic_rate_format(RB_NIC_RATE_MAX, high, sizeof(high)));
+        return XM_INVALID("%s %d has %" PRId64 " bit/s, which is outside %s … %s", what, host, rate,
+                          rb_nic_rate_format(RB_NIC_RATE_MIN, low, sizeof(low)),
+                          rb_nic_rate_format(RB_NIC_RATE_MAX, high, sizeof(high)));
     }
     return XM_OK;
 }
@@ -68,23 +66,19 @@ xm_status_t rb_cluster_shape_check(const rb_cluster_shape_t *shape)
     }
     if (shape->hosts < 1 || shape->hosts > RB_CLUSTER_HOSTS || shape->nics < 1 ||
         shape->nics > RB_CLUSTER_NICS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%d hosts with %d NICs each: 1 to %d hosts with 1 to %d NICs can be "
-                            "emulated",
-                            shape->hosts, shape->nics, RB_CLUSTER_HOSTS, RB_CLUSTER_NICS);
+        return XM_INVALID(
+            "%d hosts with %d NICs each: 1 to %d hosts with 1 to %d NICs can be emulated",
+            shape->hosts, shape->nics, RB_CLUSTER_HOSTS, RB_CLUSTER_NICS);
     }
     if (shape->racks < 1 || shape->hosts % shape->racks != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d hosts do not fill %d racks evenly",
-                            shape->hosts, shape->racks);
+        return XM_INVALID("%d hosts do not fill %d racks evenly", shape->hosts, shape->racks);
     }
     if (shape->hosts / shape->racks * shape->nics > MAX_PORTS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%d hosts with %d NICs are more than the %d of one switch; give racks",
-                            shape->hosts / shape->racks, shape->nics, MAX_PORTS);
+        return XM_INVALID("%d hosts with %d NICs are more than the %d of one switch; give racks",
+                          shape->hosts / shape->racks, shape->nics, MAX_PORTS);
     }
     if (shape->mtu < MIN_MTU || shape->mtu > MAX_MTU) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "an MTU of %d is outside %d … %d", shape->mtu,
-                            MIN_MTU, MAX_MTU);
+        return XM_INVALID("an MTU of %d is outside %d … %d", shape->mtu, MIN_MTU, MAX_MTU);
     }
     for (int h = 0; h < shape->hosts && status == XM_OK; ++h) {
         for (int i = 0; i < shape->nics && status == XM_OK; ++i) {

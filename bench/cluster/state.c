@@ -113,10 +113,9 @@ xm_status_t rb_cluster_state_claim(const char *name, rb_cluster_claim_t *claim)
         }
         if (!lock(opened, LOCK_EX)) {
             (void)close(opened);
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "a cluster of the name '%s' exists; end it with 'emulated-cluster "
-                                "down --name %s', or take another --name",
-                                name, name);
+            return XM_INVALID("a cluster of the name '%s' exists; end it with 'emulated-cluster "
+                              "down --name %s', or take another --name",
+                              name, name);
         }
         if (is_current(opened, path)) {
             claim->fd = opened;
@@ -169,7 +168,7 @@ xm_status_t rb_cluster_state_write(const rb_cluster_claim_t *claim,
     xm_status_t status = XM_OK;
 
     if (text == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the description of the cluster");
+        return XM_NO_MEMORY("the description of the cluster");
     }
     if (pwrite(claim->fd, text, strlen(text), 0) != (ssize_t)strlen(text)) {
         status = xm_error_set(XM_ERR_IO, "cannot write the description of the cluster: %s",
@@ -216,7 +215,7 @@ static xm_status_t parse(json_t *root, rb_cluster_members_t *members)
         }
     }
     return good ? rb_cluster_shape_check(shape)
-                : xm_error_set(XM_ERR_PARSE, "what the cluster's file says is not complete");
+                : XM_MALFORMED("what the cluster's file says is not complete");
 }
 
 /* A lock that can be had means that no holder lives. */
@@ -236,16 +235,15 @@ xm_status_t rb_cluster_state_read(const char *name, rb_cluster_members_t *member
     }
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) == 0) {
-        status = xm_error_set(XM_ERR_NOT_FOUND,
-                              "there is no cluster of the name '%s'; 'emulated-cluster up --name "
-                              "%s' makes one",
-                              name, name);
+        status = XM_NOT_FOUND(
+            "there is no cluster of the name '%s'; 'emulated-cluster up --name %s' makes one", name,
+            name);
         goto close_file;
     }
     root = json_loadfd(fd, 0, &error);
     *members = (rb_cluster_members_t){0};
     if (root == NULL) {
-        status = xm_error_set(XM_ERR_NOT_FOUND, "the cluster '%s' is not ready yet", name);
+        status = XM_NOT_FOUND("the cluster '%s' is not ready yet", name);
     } else {
         status = parse(root, members);
     }

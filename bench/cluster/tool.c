@@ -20,7 +20,7 @@ xm_status_t rb_orders_open(rb_orders_t *orders)
     *orders = (rb_orders_t){0};
     orders->stream = open_memstream(&orders->text, &orders->length);
     if (orders->stream == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a list of orders");
+        return XM_NO_MEMORY("a list of orders");
     }
     return XM_OK;
 }
@@ -78,7 +78,7 @@ static xm_status_t report(const char *tool, int wait_status, int err)
     complaint[length > 0 ? (size_t)length : 0] = '\0';
     complaint[strcspn(complaint, "\n")] = '\0';
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == NOT_FOUND) {
-        return xm_error_set(XM_ERR_NOT_FOUND, "cannot run %s; install the package iproute2", tool);
+        return XM_NOT_FOUND("cannot run %s; install the package iproute2", tool);
     }
     return xm_error_set(XM_ERR_IO, "%s: %s", tool,
                         complaint[0] != '\0' ? complaint : "failed without a word");
@@ -94,8 +94,7 @@ xm_status_t rb_tool_run_orders(const char *const *argv, rb_orders_t *orders)
     pid_t pid;
 
     if (in < 0 || err < 0) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu bytes of orders to %s",
-                              orders->length, argv[0]);
+        status = XM_NO_MEMORY("%zu bytes of orders to %s", orders->length, argv[0]);
         goto close_files;
     }
     pid = fork();

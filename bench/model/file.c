@@ -13,68 +13,30 @@
 #include "bench/model/json_file.h"
 #include "comm/base.h"
 
-enum { LONGEST_DTYPE = 64 };
+enum { LONGEST_DTYPE = 64, MOST_NAMES = 16 };
 
 /* Names in small letters: of safetensors, of the frameworks, and of nccl-tests and vLLM. */
-static const char *const dtype_names[] = {"bf16",
-                                          "f16",
-                                          "f32",
-                                          "f64",
-                                          "f8_e4m3",
-                                          "f8_e5m2",
-                                          "f8_e8m0",
-                                          "f4",
-                                          "i4",
-                                          "u4",
-                                          "i8",
-                                          "u8",
-                                          "bool",
-                                          "i16",
-                                          "u16",
-                                          "i32",
-                                          "u32",
-                                          "i64",
-                                          "u64",
-                                          "c64",
-                                          "c128",
-                                          "float64",
-                                          "float32",
-                                          "float16",
-                                          "bfloat16",
-                                          "int8",
-                                          "uint8",
-                                          "int16",
-                                          "uint16",
-                                          "int32",
-                                          "uint32",
-                                          "int64",
-                                          "uint64",
-                                          "int4",
-                                          "uint4",
-                                          "complex64",
-                                          "complex128",
-                                          "fp16",
-                                          "half",
-                                          "float",
-                                          "double",
-                                          "fp8_e4m3",
-                                          "fp8_e5m2",
-                                          "f8e4m3",
-                                          "f8e5m2",
-                                          "float8_e4m3",
-                                          "float8_e4m3fn",
-                                          "float8_e5m2"};
-static const int dtype_bits[] = {16, 16, 32, 64, 8,   8,  8,  4,  4,  4, 8, 8,  8,  16, 16, 32,
-                                 32, 64, 64, 64, 128, 64, 32, 16, 16, 8, 8, 16, 16, 32, 32, 64,
-                                 64, 4,  4,  64, 128, 16, 16, 32, 64, 8, 8, 8,  8,  8,  8,  8};
+static const struct {
+    int bits;
+    const char *names[MOST_NAMES];
+} dtypes[] = {
+    {4, {"f4", "i4", "u4", "int4", "uint4"}},
+    {8,
+     {"f8_e4m3", "f8_e5m2", "f8_e8m0", "i8", "u8", "bool", "int8", "uint8", "fp8_e4m3", "fp8_e5m2",
+      "f8e4m3", "f8e5m2", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"}},
+    {16, {"bf16", "f16", "i16", "u16", "float16", "bfloat16", "int16", "uint16", "fp16", "half"}},
+    {32, {"f32", "i32", "u32", "float32", "int32", "uint32", "float"}},
+    {64, {"f64", "i64", "u64", "c64", "float64", "int64", "uint64", "complex64", "double"}},
+    {128, {"c128", "complex128"}}};
 
-_Static_assert(sizeof(dtype_names) / sizeof(dtype_names[0]) ==
-                   sizeof(dtype_bits) / sizeof(dtype_bits[0]),
-               "every type has a size");
+enum { DTYPES = sizeof(dtypes) / sizeof(dtypes[0]) };
 
 /* Safetensors writes BF16 and torch bfloat16, perhaps with "torch." in front. */
 xm_status_t rb_model_dtype_bits(const char *name, int *bits)
 {
+    const char *names[DTYPES * MOST_NAMES];
+    int bits_of[DTYPES * MOST_NAMES];
+    size_t count = 0;
     char small[LONGEST_DTYPE];
     int index;
     xm_status_t status;
@@ -83,10 +45,15 @@ xm_status_t rb_model_dtype_bits(const char *name, int *bits)
     for (char *letter = small; *letter != '\0'; ++letter) {
         *letter = (char)tolower((unsigned char)*letter);
     }
-    status = xm_text_choose("dtype", small, dtype_names,
-                            sizeof(dtype_names) / sizeof(dtype_names[0]), &index);
+    for (int i = 0; i < DTYPES; ++i) {
+        for (int n = 0; n < MOST_NAMES && dtypes[i].names[n] != NULL; ++n) {
+            bits_of[count] = dtypes[i].bits;
+            names[count++] = dtypes[i].names[n];
+        }
+    }
+    status = xm_text_choose("dtype", small, names, count, &index);
     if (status == XM_OK) {
-        *bits = dtype_bits[index];
+        *bits = bits_of[index];
     }
     return status;
 }
@@ -95,24 +62,22 @@ xm_status_t rb_model_dtype_bits(const char *name, int *bits)
 static xm_status_t read_shape(const json_t *shape, rb_tensor_t *tensor)
 {
     if (!json_is_array(shape)) {
-        return xm_error_set(XM_ERR_PARSE, "'shape' is %s; it must be an array of integers",
-                            xm_json_type(shape));
+        return XM_MALFORMED("'shape' is %s; it must be an array of integers", xm_json_type(shape));
     }
     if (json_array_size(shape) > XM_MAX_DIMS) {
-        return xm_error_set(XM_ERR_PARSE, "'shape' has %zu dimensions; the most is %d",
-                            json_array_size(shape), XM_MAX_DIMS);
+        return XM_MALFORMED("'shape' has %zu dimensions; the most is %d", json_array_size(shape),
+                            XM_MAX_DIMS);
     }
     tensor->dims = (int)json_array_size(shape);
     for (int d = 0; d < tensor->dims; ++d) {
         const json_t *extent = json_array_get(shape, (size_t)d);
 
         if (!json_is_integer(extent)) {
-            return xm_error_set(XM_ERR_PARSE, "'shape'[%d] is %s; it must be an integer", d,
+            return XM_MALFORMED("'shape'[%d] is %s; it must be an integer", d,
                                 xm_json_type(extent));
         }
         if (json_integer_value(extent) < 0) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "'shape'[%d] is %" JSON_INTEGER_FORMAT "; it cannot be negative", d,
+            return XM_MALFORMED("'shape'[%d] is %" JSON_INTEGER_FORMAT "; it cannot be negative", d,
                                 json_integer_value(extent));
         }
         tensor->shape[d] = json_integer_value(extent);
@@ -128,16 +93,15 @@ static xm_status_t read_tensor(const char *name, const json_t *entry, rb_tensor_
     xm_status_t status;
 
     if (!json_is_object(entry)) {
-        return xm_error_set(XM_ERR_PARSE, "the entry is %s; it must be an object with a 'shape'",
+        return XM_MALFORMED("the entry is %s; it must be an object with a 'shape'",
                             xm_json_type(entry));
     }
     if (strlen(name) >= RB_TENSOR_NAME) {
-        return xm_error_set(XM_ERR_PARSE, "the name has %zu characters; the most is %d",
-                            strlen(name), RB_TENSOR_NAME - 1);
+        return XM_MALFORMED("the name has %zu characters; the most is %d", strlen(name),
+                            RB_TENSOR_NAME - 1);
     }
     if (dtype != NULL && !json_is_string(dtype)) {
-        return xm_error_set(XM_ERR_PARSE, "'dtype' is %s; it must be a string",
-                            xm_json_type(dtype));
+        return XM_MALFORMED("'dtype' is %s; it must be a string", xm_json_type(dtype));
     }
     *tensor = (rb_tensor_t){0};
     (void)snprintf(tensor->name, sizeof(tensor->name), "%s", name);
@@ -208,7 +172,7 @@ xm_status_t rb_model_file_read(const char *path, rb_tensor_list_t *list)
     }
     json_decref(root);
     if (status == XM_OK && list->count == 0) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: the file names no tensor", path);
+        status = XM_INVALID("%s: the file names no tensor", path);
     }
     if (status < 0) {
         rb_tensor_list_clear(list);

@@ -27,8 +27,8 @@ xm_status_t rb_json_load(const char *path, json_t **root)
         return status;
     }
     if (!json_is_object(read)) {
-        status = xm_error_set(XM_ERR_PARSE, "%s: the document is %s; it must be an object", path,
-                              xm_json_type(read));
+        status =
+            XM_MALFORMED("%s: the document is %s; it must be an object", path, xm_json_type(read));
         json_decref(read);
         return status;
     }
@@ -80,12 +80,11 @@ xm_status_t rb_json_int(const json_t *object, const char *where, const char *key
         return XM_OK;
     }
     if (!json_is_integer(found)) {
-        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is %s; it must be an integer", where, key,
+        return XM_MALFORMED("%s: '%s' is %s; it must be an integer", where, key,
                             xm_json_type(found));
     }
     if (json_integer_value(found) < minimum || json_integer_value(found) > maximum) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "%s: '%s' is %" JSON_INTEGER_FORMAT "; it must be %" PRId64
+        return XM_MALFORMED("%s: '%s' is %" JSON_INTEGER_FORMAT "; it must be %" PRId64
                             " to %" PRId64,
                             where, key, json_integer_value(found), minimum, maximum);
     }

@@ -60,17 +60,15 @@ static xm_status_t deal_heads(const rb_parallel_t *side, int64_t head_size,
     int64_t heads = tensor->shape[0] / head_size;
 
     if (tensor->shape[0] % head_size != 0 || heads == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "tensor '%s' has %" PRId64 " rows, which do not make whole heads of "
-                            "%" PRId64
-                            " rows; the sharding table's head_size may give another size",
-                            tensor->name, tensor->shape[0], head_size);
+        return XM_INVALID("tensor '%s' has %" PRId64
+                          " rows, which do not make whole heads of %" PRId64
+                          " rows; the sharding table's head_size may give another size",
+                          tensor->name, tensor->shape[0], head_size);
     }
     if (heads < side->tp && side->tp % heads != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "tensor '%s' has %" PRId64 " heads, which tp %d ranks can neither "
-                            "share out nor replicate equally",
-                            tensor->name, heads, side->tp);
+        return XM_INVALID("tensor '%s' has %" PRId64
+                          " heads, which tp %d ranks can neither share out nor replicate equally",
+                          tensor->name, heads, side->tp);
     }
     *parts = heads < side->tp ? (int)heads : side->tp;
     *block = heads % *parts != 0 ? head_size : 0;
@@ -131,9 +129,8 @@ static xm_status_t single_expert(const rb_parallel_t *side, const rb_model_frame
     int expert = rb_tensor_expert(tensor->name), group = side->ep * side->etp, data, fsdp, etp;
 
     if (frame->experts % side->ep != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the model has %d experts, which ep %d does not divide (tensor '%s')",
-                            frame->experts, side->ep, tensor->name);
+        return XM_INVALID("the model has %d experts, which ep %d does not divide (tensor '%s')",
+                          frame->experts, side->ep, tensor->name);
     }
     key->first += expert / (frame->experts / side->ep) * side->etp;
     data = add_axis(key, side->expert_data / side->expert_fsdp);

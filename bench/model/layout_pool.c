@@ -65,7 +65,7 @@ static xm_status_t reserve(rb_layout_pool_t *pool)
     pool->entries = entries != NULL ? entries : pool->entries;
     if (slots == NULL || entries == NULL) {
         free(slots);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d layouts", capacity);
+        return XM_NO_MEMORY("%d layouts", capacity);
     }
     free(pool->slots);
     pool->slots = slots;
@@ -88,7 +88,7 @@ static xm_status_t make_mesh(const rb_layout_key_t *key, xm_mesh_t **mesh)
     }
     ranks = malloc((size_t)count * sizeof(*ranks));
     if (ranks == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mesh of %d ranks", count);
+        return XM_NO_MEMORY("a mesh of %d ranks", count);
     }
     for (int position = 0; position < count; ++position) {
         int rest = position;
@@ -134,7 +134,7 @@ static xm_status_t make_blocks(const rb_layout_key_t *key, const xm_mesh_t *mesh
     xm_status_t status;
 
     if (cuts == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d cut points", parts + 1);
+        return XM_NO_MEMORY("%d cut points", parts + 1);
     }
     cut_blocks(key, parts, cuts);
     given[0] = cuts;
@@ -173,7 +173,7 @@ xm_status_t rb_layout_pool_create(rb_layout_pool_t **pool)
     xm_status_t status;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a pool of layouts");
+        return XM_NO_MEMORY("a pool of layouts");
     }
     status = reserve(made);
     if (status < 0) {

@@ -97,22 +97,18 @@ static xm_status_t find_case(const char *name, const case_t **found)
 static xm_status_t check_request(const rb_model_request_t *request)
 {
     if ((request->name == NULL) == (request->model_config == NULL)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a model is a built-in one or a file of tensors, %s",
-                            request->name == NULL ? "and neither is given" : "not both");
+        return XM_INVALID("a model is a built-in one or a file of tensors, %s",
+                          request->name == NULL ? "and neither is given" : "not both");
     }
     if ((request->train == NULL) != (request->generation == NULL) ||
         (request->train != NULL && request->system_config != NULL)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the meshes come from a file, or training and generation are given");
+        return XM_INVALID("the meshes come from a file, or training and generation are given");
     }
     if (request->name == NULL && request->system_config == NULL && request->train == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a file of tensors needs --system-config with the meshes");
+        return XM_INVALID("a file of tensors needs --system-config with the meshes");
     }
     if (request->scale < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "scale is %" PRId64 "; it must be at least 1",
-                            request->scale);
+        return XM_INVALID("scale is %" PRId64 "; it must be at least 1", request->scale);
     }
     return XM_OK;
 }
@@ -186,7 +182,7 @@ static xm_status_t lay_tensors(rb_model_t *model, const rb_tensor_list_t *list,
     model->tensors = calloc((size_t)list->count, sizeof(*model->tensors));
     if (rules == NULL || model->tensors == NULL) {
         free(rules);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", list->count);
+        return XM_NO_MEMORY("%d tensors", list->count);
     }
     for (int i = 0; status == XM_OK && i < list->count; ++i) {
         status = rb_shard_table_find(table, &list->tensors[i], &rules[i]);
@@ -252,7 +248,7 @@ xm_status_t rb_model_load(const rb_model_request_t *request, rb_model_t **model)
     }
     made = calloc(1, sizeof(*made));
     if (made == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a model");
+        status = XM_NO_MEMORY("a model");
         goto clear_table;
     }
     status = fill(request, built_in, &table, made);

@@ -28,16 +28,13 @@ static xm_status_t group_name(const char *name, const char *pack, char *group)
         --module;
     }
     if (leaf == NULL || leaf == name) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "tensor '%s' is to be packed into '%s', but names no module and "
-                            "parameter",
-                            name, pack);
+        return XM_INVALID(
+            "tensor '%s' is to be packed into '%s', but names no module and parameter", name, pack);
     }
     length = snprintf(group, RB_TENSOR_NAME, "%.*s%s%s", (int)(module - name), name, pack, leaf);
     if (length >= RB_TENSOR_NAME) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the packed name of tensor '%s' has %d characters; the most is %d",
-                            name, length, RB_TENSOR_NAME - 1);
+        return XM_INVALID("the packed name of tensor '%s' has %d characters; the most is %d", name,
+                          length, RB_TENSOR_NAME - 1);
     }
     return XM_OK;
 }
@@ -64,10 +61,9 @@ static xm_status_t check_whole_bytes(const rb_model_tensor_t *tensor)
 
         xm_layout_tile_box(tensor->dst, t, &box);
         if (xm_box_volume(&box) % (8 / tensor->element_bits) != 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "tensor '%s' cannot be packed: a tile of %" PRId64
-                                " elements of %d bits is no whole number of bytes",
-                                tensor->name, xm_box_volume(&box), tensor->element_bits);
+            return XM_INVALID("tensor '%s' cannot be packed: a tile of %" PRId64
+                              " elements of %d bits is no whole number of bytes",
+                              tensor->name, xm_box_volume(&box), tensor->element_bits);
         }
     }
     return XM_OK;
@@ -82,22 +78,19 @@ static xm_status_t check_member(const rb_model_t *model, const rb_model_group_t 
     const xm_mesh_t *mesh = xm_layout_mesh(tensor->dst), *first_mesh = xm_layout_mesh(first->dst);
 
     if (previous != NULL && previous->part == member->part) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "'%s' and '%s' are both part %d of '%s'",
-                            model->tensors[previous->tensor].name, tensor->name, member->part,
-                            group->name);
+        return XM_INVALID("'%s' and '%s' are both part %d of '%s'",
+                          model->tensors[previous->tensor].name, tensor->name, member->part,
+                          group->name);
     }
     if (tensor->element_bits != first->element_bits) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "'%s' has elements of %d bits and '%s' of %d; they cannot be packed "
-                            "into '%s'",
-                            first->name, first->element_bits, tensor->name, tensor->element_bits,
-                            group->name);
+        return XM_INVALID(
+            "'%s' has elements of %d bits and '%s' of %d; they cannot be packed into '%s'",
+            first->name, first->element_bits, tensor->name, tensor->element_bits, group->name);
     }
     if (xm_mesh_size(mesh) != xm_mesh_size(first_mesh) ||
         xm_mesh_rank(mesh, 0) != xm_mesh_rank(first_mesh, 0)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "'%s' and '%s' lie on different ranks; they cannot be packed into '%s'",
-                            first->name, tensor->name, group->name);
+        return XM_INVALID("'%s' and '%s' lie on different ranks; they cannot be packed into '%s'",
+                          first->name, tensor->name, group->name);
     }
     return check_whole_bytes(tensor);
 }
@@ -151,8 +144,7 @@ xm_status_t rb_model_pack(rb_model_t *model, const rb_shard_rule_t *const *rules
     model->groups = calloc(capacity, sizeof(*model->groups));
     if (members == NULL || model->groups == NULL) {
         free(members);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the packed parameters of %d tensors",
-                            model->count);
+        return XM_NO_MEMORY("the packed parameters of %d tensors", model->count);
     }
     for (int i = 0; status == XM_OK && i < model->count; ++i) {
         if (rules[i]->pack[0] == '\0') {

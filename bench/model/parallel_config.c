@@ -46,8 +46,8 @@ static xm_status_t check_sizes(const rb_parallel_t *parallel)
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
         if (sizes[i].value < sizes[i].minimum || sizes[i].value > MAX_RANKS) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s is %d; it must be 1 to %d",
-                                sizes[i].key, sizes[i].value, MAX_RANKS);
+            return XM_INVALID("%s is %d; it must be 1 to %d", sizes[i].key, sizes[i].value,
+                              MAX_RANKS);
         }
     }
     return XM_OK;
@@ -88,15 +88,14 @@ static xm_status_t find_data(rb_parallel_t *parallel, bool *ep_apart)
         return XM_OK;
     }
     if (dp == 0) {
-        return xm_error_set(
-            XM_ERR_INVALID_ARGUMENT, "pp %d x fsdp %d x cp %d x tp %d does not divide num_gpus %d",
-            parallel->pp, parallel->fsdp, parallel->cp, parallel->tp, parallel->num_gpus);
+        return XM_INVALID("pp %d x fsdp %d x cp %d x tp %d does not divide num_gpus %d",
+                          parallel->pp, parallel->fsdp, parallel->cp, parallel->tp,
+                          parallel->num_gpus);
     }
-    return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                        "pp %d x dp %d x fsdp %d x cp %d x tp %d does not make num_gpus %d ranks, "
-                        "and neither does any reading with ep %d as an axis or fsdp inside dp",
-                        parallel->pp, parallel->dp, parallel->fsdp, parallel->cp, parallel->tp,
-                        parallel->num_gpus, parallel->ep);
+    return XM_INVALID("pp %d x dp %d x fsdp %d x cp %d x tp %d does not make num_gpus %d ranks, "
+                      "and neither does any reading with ep %d as an axis or fsdp inside dp",
+                      parallel->pp, parallel->dp, parallel->fsdp, parallel->cp, parallel->tp,
+                      parallel->num_gpus, parallel->ep);
 }
 
 /* Experts regroup the ranks of a stage: ep groups of etp ranks, and what is left is data.
@@ -109,9 +108,8 @@ static xm_status_t find_expert_axes(rb_parallel_t *parallel, bool ep_apart)
         parallel->etp = stage % ep == 0 && stage / ep % parallel->tp == 0 ? parallel->tp : 1;
     }
     if (stage % ep != 0 || stage / ep % parallel->etp != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "ep %d x etp %d does not divide the %d ranks of a pipeline stage", ep,
-                            parallel->etp, stage);
+        return XM_INVALID("ep %d x etp %d does not divide the %d ranks of a pipeline stage", ep,
+                          parallel->etp, stage);
     }
     parallel->expert_data = stage / ep / parallel->etp;
     if (!ep_apart) {
@@ -158,12 +156,12 @@ static xm_status_t read_side(const json_t *root, const char *side, rb_parallel_t
     xm_status_t status;
 
     if (!json_is_object(object)) {
-        return xm_error_set(XM_ERR_PARSE, "'%s' is %s; it must be an object with 'num_gpus'", side,
+        return XM_MALFORMED("'%s' is %s; it must be an object with 'num_gpus'", side,
                             object == NULL ? "missing" : xm_json_type(object));
     }
     status = rb_json_check_keys(object, side, keys, sizeof(keys) / sizeof(keys[0]));
     if (status == XM_OK && json_object_get(object, "num_gpus") == NULL) {
-        status = xm_error_set(XM_ERR_PARSE, "%s: 'num_gpus' is missing", side);
+        status = XM_MALFORMED("%s: 'num_gpus' is missing", side);
     }
     for (size_t i = 0; status == XM_OK && i < sizeof(keys) / sizeof(keys[0]); ++i) {
         status = rb_json_int(object, side, keys[i], 1, MAX_RANKS, &values[i]);

@@ -125,16 +125,14 @@ static xm_status_t check_rule(const rb_shard_rule_t *rule, const rb_tensor_t *te
     int highest = rule->tp > rule->ep ? rule->tp : rule->ep;
 
     if (highest >= tensor->dims) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "tensor '%s' has %d dimensions, but the sharding table's entry '%s' "
-                            "splits dimension %d; say how it is sharded with --shard-table",
-                            tensor->name, tensor->dims, rule->pattern, highest);
+        return XM_INVALID("tensor '%s' has %d dimensions, but the sharding table's entry '%s' "
+                          "splits dimension %d; say how it is sharded with --shard-table",
+                          tensor->name, tensor->dims, rule->pattern, highest);
     }
     if (rule->ep == RB_SHARD_EXPERT_IN_NAME && rb_tensor_expert(tensor->name) < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "tensor '%s' matches the sharding table's entry '%s' of single "
-                            "experts, but has no number after 'experts.' in its name",
-                            tensor->name, rule->pattern);
+        return XM_INVALID("tensor '%s' matches the sharding table's entry '%s' of single experts, "
+                          "but has no number after 'experts.' in its name",
+                          tensor->name, rule->pattern);
     }
     return XM_OK;
 }
@@ -150,8 +148,7 @@ xm_status_t rb_shard_table_find(const rb_shard_table_t *table, const rb_tensor_t
         found = first_match(builtin, (int)(sizeof(builtin) / sizeof(builtin[0])), tensor->name);
     }
     if (found == NULL) {
-        return xm_error_set(XM_ERR_NOT_FOUND,
-                            "the sharding table has no entry for tensor '%s'; add it with "
+        return XM_NOT_FOUND("the sharding table has no entry for tensor '%s'; add it with "
                             "--shard-table FILE holding {\"rules\": [{\"name\": \"%s\", \"tp\": "
                             "null}]}, with null for replicated or the dimension that tp splits",
                             tensor->name, tensor->name);

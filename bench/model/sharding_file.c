@@ -33,12 +33,12 @@ static xm_status_t read_text(const json_t *entry, const char *where, const char 
     const json_t *value = json_object_get(entry, key);
 
     if (!json_is_string(value) || json_string_length(value) == 0) {
-        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is %s; it must be a string, not empty", where,
-                            key, json_is_string(value) ? "an empty string" : xm_json_type(value));
+        return XM_MALFORMED("%s: '%s' is %s; it must be a string, not empty", where, key,
+                            json_is_string(value) ? "an empty string" : xm_json_type(value));
     }
     if (json_string_length(value) >= size) {
-        return xm_error_set(XM_ERR_PARSE, "%s: '%s' has %zu characters; the most is %zu", where,
-                            key, json_string_length(value), size - 1);
+        return XM_MALFORMED("%s: '%s' has %zu characters; the most is %zu", where, key,
+                            json_string_length(value), size - 1);
     }
     (void)snprintf(text, size, "%s", json_string_value(value));
     return XM_OK;
@@ -49,7 +49,7 @@ static xm_status_t read_flag(const json_t *entry, const char *where, const char 
     const json_t *value = json_object_get(entry, key);
 
     if (value != NULL && !json_is_boolean(value)) {
-        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is %s; it must be true or false", where, key,
+        return XM_MALFORMED("%s: '%s' is %s; it must be true or false", where, key,
                             xm_json_type(value));
     }
     *flag = json_is_true(value);
@@ -65,8 +65,7 @@ static xm_status_t read_ep(const json_t *entry, const char *where, rb_shard_rule
         return read_dimension(entry, where, "ep", &rule->ep);
     }
     if (strcmp(json_string_value(ep), "name") != 0) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "%s: 'ep' is '%s'; it must be a dimension, null or \"name\"", where,
+        return XM_MALFORMED("%s: 'ep' is '%s'; it must be a dimension, null or \"name\"", where,
                             json_string_value(ep));
     }
     rule->ep = RB_SHARD_EXPERT_IN_NAME;
@@ -101,7 +100,7 @@ static xm_status_t read_pack(const json_t *entry, const char *where, rb_shard_ru
     xm_status_t status;
 
     if ((json_object_get(entry, "pack") == NULL) != (json_object_get(entry, "part") == NULL)) {
-        return xm_error_set(XM_ERR_PARSE, "%s: 'pack' and 'part' come together", where);
+        return XM_MALFORMED("%s: 'pack' and 'part' come together", where);
     }
     if (json_object_get(entry, "pack") == NULL) {
         return XM_OK;
@@ -121,12 +120,10 @@ static xm_status_t read_rule(const json_t *entry, const char *where, rb_shard_ru
     xm_status_t status;
 
     if (!json_is_object(entry)) {
-        return xm_error_set(XM_ERR_PARSE, "%s is %s; it must be an object", where,
-                            xm_json_type(entry));
+        return XM_MALFORMED("%s is %s; it must be an object", where, xm_json_type(entry));
     }
     if (json_object_get(entry, "tp") == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "%s: 'tp' is missing; it must be a dimension or null",
-                            where);
+        return XM_MALFORMED("%s: 'tp' is missing; it must be a dimension or null", where);
     }
     if ((status = rb_json_check_keys(entry, where, keys, sizeof(keys) / sizeof(keys[0]))) < 0 ||
         (status = read_text(entry, where, "name", rule->pattern, sizeof(rule->pattern))) < 0 ||
@@ -138,11 +135,10 @@ static xm_status_t read_rule(const json_t *entry, const char *where, rb_shard_ru
         return status;
     }
     if (rule->tp >= 0 && rule->tp == rule->ep) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: tp and ep both split dimension %d", where,
-                            rule->tp);
+        return XM_INVALID("%s: tp and ep both split dimension %d", where, rule->tp);
     }
     if (rule->heads && (rule->tp != 0 || rule->ep != RB_SHARD_NONE)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: 'heads' needs 'tp' 0 and no 'ep'", where);
+        return XM_INVALID("%s: 'heads' needs 'tp' 0 and no 'ep'", where);
     }
     return XM_OK;
 }
@@ -156,8 +152,7 @@ static xm_status_t read_rules(const json_t *root, rb_shard_table_t *table)
     xm_status_t status = rb_json_check_keys(root, "the document", keys, 2);
 
     if (status == XM_OK && rules != NULL && !json_is_array(rules)) {
-        status = xm_error_set(XM_ERR_PARSE, "'rules' is %s; it must be an array of objects",
-                              xm_json_type(rules));
+        status = XM_MALFORMED("'rules' is %s; it must be an array of objects", xm_json_type(rules));
     }
     if (status == XM_OK) {
         status = rb_json_int(root, "the document", "head_size", 1, INT32_MAX, &table->head_size);
@@ -167,7 +162,7 @@ static xm_status_t read_rules(const json_t *root, rb_shard_table_t *table)
     }
     table->rules = calloc(count + 1, sizeof(*table->rules));
     if (table->rules == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu entries", count);
+        return XM_NO_MEMORY("%zu entries", count);
     }
     for (size_t i = 0; status == XM_OK && i < count; ++i) {
         char where[32];

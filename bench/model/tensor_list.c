@@ -21,8 +21,7 @@ static xm_status_t check_shape(const rb_tensor_t *tensor)
     for (int d = 0; d < tensor->dims; ++d) {
         if (__builtin_mul_overflow(volume, tensor->shape[d] > 0 ? tensor->shape[d] : 1, &volume) ||
             volume > MAX_ELEMENTS) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "tensor '%s' has more than 2^62 elements",
-                                tensor->name);
+            return XM_INVALID("tensor '%s' has more than 2^62 elements", tensor->name);
         }
     }
     return XM_OK;
@@ -36,8 +35,7 @@ xm_status_t rb_tensor_list_add(rb_tensor_list_t *list, const rb_tensor_t *tensor
         return status;
     }
     if (!xm_array_reserve(&list->tensors, &list->room, (size_t)list->count + 1, sizeof(*tensor))) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a list of %d tensors",
-                            list->count + 1);
+        return XM_NO_MEMORY("a list of %d tensors", list->count + 1);
     }
     list->tensors[list->count++] = *tensor;
     return XM_OK;
@@ -72,9 +70,8 @@ xm_status_t rb_tensor_list_totals(const rb_tensor_list_t *list, int64_t *element
             __builtin_add_overflow(total, count, &total) ||
             __builtin_add_overflow(total_bytes, bits / 8 + (bits % 8 != 0), &total_bytes) ||
             total > MAX_ELEMENTS || total_bytes > MAX_ELEMENTS) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "the tensors up to '%s' have more than 2^62 elements or bytes",
-                                tensor->name);
+            return XM_INVALID("the tensors up to '%s' have more than 2^62 elements or bytes",
+                              tensor->name);
         }
     }
     *elements = total;
@@ -152,10 +149,9 @@ xm_status_t rb_tensor_list_scale(rb_tensor_list_t *list, int64_t scale, int min_
     int count = 0;
 
     if (list->head_size % scale != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "scale %" PRId64 " does not divide the head size %" PRId64
-                            ", so heads could not stay whole",
-                            scale, list->head_size);
+        return XM_INVALID("scale %" PRId64 " does not divide the head size %" PRId64
+                          ", so heads could not stay whole",
+                          scale, list->head_size);
     }
     kept = kept < min_layers ? min_layers : kept;
     for (int i = 0; i < list->count; ++i) {

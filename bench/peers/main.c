@@ -9,12 +9,11 @@
 #include <string.h>
 
 #include "bench/run.h"
-#include "bench/peers/agree.h"
 #include "bench/peers/mpi_hosts.h"
 #include "bench/peers/peer_report.h"
 #include "bench/peers/request.h"
 #include "bench/peers/timing.h"
-#include "bench/peers/watchdog.h"
+#include "bench/peers/together.h"
 #include "bench/cases.h"
 #include "comm/base.h"
 
@@ -90,9 +89,8 @@ static xm_status_t check_cases(const job_t *job)
 {
     for (int i = 0; i < job->selection.count; ++i) {
         if (job->selection.cases[i].model != NULL) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "case %s has many tensors, and the peers move one at a time",
-                                job->selection.cases[i].name);
+            return XM_UNSUPPORTED("case %s has many tensors, and the peers move one at a time",
+                                  job->selection.cases[i].name);
         }
     }
     return rb_cluster_check(&job->selection, &job->hosts);

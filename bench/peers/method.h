@@ -25,6 +25,3 @@ typedef struct rb_peer_method {
 extern const rb_peer_method_t rb_peer_alltoallw; /**< one MPI_Alltoallw of subarrays */
 extern const rb_peer_method_t rb_peer_isend;     /**< MPI_Isend and MPI_Irecv of each box */
 extern const rb_peer_method_t rb_peer_bcast;     /**< one MPI_Bcast a slice */
-
-/** Method @p index from 0 on, or NULL after the last. */
-const rb_peer_method_t *rb_peer_method(int index);

@@ -6,8 +6,8 @@
  */
 #include <stdlib.h>
 
-#include "bench/peers/datatype.h"
 #include "bench/peers/method.h"
+#include "bench/peers/moves.h"
 
 /* What passes between this rank and each other in one direction. */
 typedef struct {
@@ -37,7 +37,7 @@ static xm_status_t flow_create(int size, flow_t *flow)
     flow->counts = calloc((size_t)size, sizeof(*flow->counts));
     flow->types = malloc((size_t)size * sizeof(*flow->types));
     if (flow->counts == NULL || flow->types == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the types of %d ranks", size);
+        return XM_NO_MEMORY("the types of %d ranks", size);
     }
     for (int r = 0; r < size; ++r) {
         flow->types[r] = MPI_BYTE;
@@ -64,7 +64,7 @@ static xm_status_t joiner_create(const rb_peer_move_t *moves, size_t count, join
     joiner->displacements = calloc(count + 1, sizeof(*joiner->displacements));
     joiner->lengths = malloc((count + 1) * sizeof(*joiner->lengths));
     if (joiner->types == NULL || joiner->displacements == NULL || joiner->lengths == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the types of %zu boxes", count);
+        return XM_NO_MEMORY("the types of %zu boxes", count);
     }
     for (size_t i = 0; i < count; ++i) {
         joiner->lengths[i] = 1;
@@ -154,14 +154,13 @@ static xm_status_t create(const rb_peer_slot_t *slot, void **state)
     xm_status_t status;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an all-to-all");
+        return XM_NO_MEMORY("an all-to-all");
     }
     made->slot = slot;
     MPI_Comm_size(MPI_COMM_WORLD, &made->size);
     made->displacements = calloc((size_t)made->size, sizeof(*made->displacements));
-    status = made->displacements != NULL
-                 ? flow_create(made->size, &made->send)
-                 : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", made->size);
+    status = made->displacements != NULL ? flow_create(made->size, &made->send)
+                                         : XM_NO_MEMORY("%d ranks", made->size);
     if (status == XM_OK) {
         status = flow_create(made->size, &made->receive);
     }

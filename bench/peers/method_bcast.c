@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/peers/datatype.h"
 #include "bench/peers/method.h"
+#include "bench/peers/moves.h"
 
 /* A set of ranks, ascending. */
 typedef struct {
@@ -94,7 +94,7 @@ static xm_status_t find_group(bcast_t *made, const int *ranks, int count, int *i
     }
     copy = malloc((size_t)count * sizeof(*copy));
     if (copy == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a group of %d ranks", count);
+        return XM_NO_MEMORY("a group of %d ranks", count);
     }
     memcpy(copy, ranks, (size_t)count * sizeof(*copy));
     *index = made->group_count++;
@@ -146,8 +146,7 @@ static xm_status_t add_broadcast(bcast_t *made, const xm_box_t *box, int group, 
     step.place = sends ? find_piece(slot->src_buffer, &slot->src_box, box, element_size)
                        : find_piece(slot->dst_buffer, &slot->dst_box, box, element_size);
     if (elements > INT_MAX || (step.place == NULL && elements > INT_MAX / element_size)) {
-        return xm_error_set(
-            XM_ERR_UNSUPPORTED,
+        return XM_UNSUPPORTED(
             "a slice has %" PRId64 " elements of %" PRId64 " bytes, but %s counts to %d", elements,
             element_size, step.place == NULL ? "MPI_Pack in bytes" : "MPI_Bcast", INT_MAX);
     }
@@ -196,7 +195,7 @@ static xm_status_t add_slices(bcast_t *made, const xm_unit_task_t *tasks, int64_
     xm_status_t status = XM_OK;
 
     if (slices == NULL || dealt == NULL || ranks == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu source tiles", tiles);
+        status = XM_NO_MEMORY("%zu source tiles", tiles);
     }
     for (int64_t t = 0; status == XM_OK && t < count; ++t) {
         ++slices[tasks[t].src_tile];
@@ -247,7 +246,7 @@ static xm_status_t create(const rb_peer_slot_t *slot, void **state)
     xm_status_t status;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for broadcasts");
+        return XM_NO_MEMORY("broadcasts");
     }
     made->slot = slot;
     MPI_Type_contiguous((int)slot->one->element_size, MPI_BYTE, &made->element);
@@ -259,7 +258,7 @@ static xm_status_t create(const rb_peer_slot_t *slot, void **state)
         made->steps = malloc((2 * (size_t)count + 1) * sizeof(*made->steps));
         status = made->groups != NULL && made->steps != NULL
                      ? add_slices(made, tasks, count)
-                     : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu slices", (size_t)count);
+                     : XM_NO_MEMORY("%zu slices", (size_t)count);
     }
     free(tasks);
     if (status == XM_OK && made->staging_bytes > 0) {

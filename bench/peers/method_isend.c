@@ -3,8 +3,8 @@
  * programs do by hand. */
 #include <stdlib.h>
 
-#include "bench/peers/datatype.h"
 #include "bench/peers/method.h"
+#include "bench/peers/moves.h"
 
 /* One call: a box that is sent or received. */
 typedef struct {
@@ -65,7 +65,7 @@ static xm_status_t create(const rb_peer_slot_t *slot, void **state)
     xm_status_t status;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for sends and receives");
+        return XM_NO_MEMORY("sends and receives");
     }
     made->slot = slot;
     status = rb_peer_moves_create(slot->src, slot->dst, slot->rank, &moves, &count);
@@ -74,8 +74,7 @@ static xm_status_t create(const rb_peer_slot_t *slot, void **state)
         made->sends = malloc((count + 1) * sizeof(*made->sends));
         made->requests = malloc((2 * count + 1) * sizeof(*made->requests));
         if (made->receives == NULL || made->sends == NULL || made->requests == NULL) {
-            status =
-                xm_error_set(XM_ERR_NO_MEMORY, "no memory for the requests of %zu boxes", count);
+            status = XM_NO_MEMORY("the requests of %zu boxes", count);
         }
     }
     if (status == XM_OK) {

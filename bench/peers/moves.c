@@ -61,8 +61,7 @@ xm_status_t rb_peer_moves_create(const xm_layout_t *src, const xm_layout_t *dst,
     needed = list_moves(src, dst, rank, tasks, task_count, NULL);
     listed = malloc((needed + 1) * sizeof(*listed));
     if (listed == NULL) {
-        status =
-            xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %zu moves of rank %d", needed, rank);
+        status = XM_NO_MEMORY("the %zu moves of rank %d", needed, rank);
     } else {
         (void)list_moves(src, dst, rank, tasks, task_count, listed);
         *moves = listed;
@@ -70,4 +69,38 @@ xm_status_t rb_peer_moves_create(const xm_layout_t *src, const xm_layout_t *dst,
     }
     free(tasks);
     return status;
+}
+
+/* Makes a committed type, which the caller frees. The extents fit an int:
+ * rb_peer_slot_create() has seen to it. */
+static MPI_Datatype box_type(const xm_box_t *tile, const xm_box_t *box, int64_t element_size)
+{
+    int sizes[XM_MAX_DIMS], lengths[XM_MAX_DIMS], starts[XM_MAX_DIMS];
+    MPI_Datatype element, type;
+
+    MPI_Type_contiguous((int)element_size, MPI_BYTE, &element);
+    for (int d = 0; d < box->dims; ++d) {
+        sizes[d] = (int)(tile->hi[d] - tile->lo[d]);
+        lengths[d] = (int)(box->hi[d] - box->lo[d]);
+        starts[d] = (int)(box->lo[d] - tile->lo[d]);
+    }
+    /* MPI knows no subarray of no dimensions. */
+    if (box->dims == 0) {
+        MPI_Type_dup(element, &type);
+    } else {
+        MPI_Type_create_subarray(box->dims, sizes, lengths, starts, MPI_ORDER_C, element, &type);
+    }
+    MPI_Type_free(&element);
+    MPI_Type_commit(&type);
+    return type;
+}
+
+MPI_Datatype rb_peer_datatype_src(const rb_peer_slot_t *slot, const xm_box_t *box)
+{
+    return box_type(&slot->src_box, box, slot->one->element_size);
+}
+
+MPI_Datatype rb_peer_datatype_dst(const rb_peer_slot_t *slot, const xm_box_t *box)
+{
+    return box_type(&slot->dst_box, box, slot->one->element_size);
 }

@@ -2,12 +2,16 @@
 /**
  * @file moves.h
  * What has to pass between ranks when every destination rank fetches every box it lacks from one
- * rank that holds it: the plan that a user of MPI or of torch.distributed writes by hand.
+ * rank that holds it: the plan that a user of MPI or of torch.distributed writes by hand; and boxes
+ * as MPI datatypes, which let MPI take one out of a tile and put it into another. Subarrays are
+ * what users of MPI describe them with, and leave it to the library how to pack them.
  */
 #pragma once
 
+#include <mpi.h>
 #include <stddef.h>
 
+#include "bench/peers/slot.h"
 #include "resharding/layout.h"
 
 typedef struct rb_peer_move {
@@ -29,3 +33,9 @@ int rb_peer_sender(const xm_layout_t *src, const xm_layout_t *dst, const xm_unit
  */
 xm_status_t rb_peer_moves_create(const xm_layout_t *src, const xm_layout_t *dst, int rank,
                                  rb_peer_move_t **moves, size_t *count);
+
+/** The committed type of non-empty @p box inside the rank's source tile: count 1 at its start. */
+MPI_Datatype rb_peer_datatype_src(const rb_peer_slot_t *slot, const xm_box_t *box);
+
+/** The same inside the rank's destination tile. */
+MPI_Datatype rb_peer_datatype_dst(const rb_peer_slot_t *slot, const xm_box_t *box);

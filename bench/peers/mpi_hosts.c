@@ -62,9 +62,8 @@ static xm_status_t check_hosts(const rb_host_map_t *map, int ranks_per_host)
 {
     for (int r = 0; r < map->ranks; ++r) {
         if (map->host_of[r] != r / ranks_per_host) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "--ranks-per-host %d puts rank %d on host %d, but it is on host %d",
-                                ranks_per_host, r, r / ranks_per_host, map->host_of[r]);
+            return XM_INVALID("--ranks-per-host %d puts rank %d on host %d, but it is on host %d",
+                              ranks_per_host, r, r / ranks_per_host, map->host_of[r]);
         }
     }
     return XM_OK;
@@ -87,7 +86,7 @@ xm_status_t rb_peer_hosts(int ranks_per_host, rb_host_map_t *map, rb_rank_info_t
     if (places == NULL || infos == NULL) {
         free(infos);
         free(places);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the hosts of %d ranks", size);
+        return XM_NO_MEMORY("the hosts of %d ranks", size);
     }
     MPI_Allgather(&own, (int)sizeof(own), MPI_BYTE, places, (int)sizeof(own), MPI_BYTE,
                   MPI_COMM_WORLD);

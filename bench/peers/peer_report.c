@@ -96,7 +96,7 @@ xm_status_t rb_peer_report_create(const rb_peer_job_t *job, rb_peer_report_t **r
     rb_peer_report_t *created = calloc(1, sizeof(*created));
 
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report");
+        return XM_NO_MEMORY("the report");
     }
     created->job = job;
     read_version(created->version);
@@ -107,7 +107,7 @@ xm_status_t rb_peer_report_create(const rb_peer_job_t *job, rb_peer_report_t **r
                   config_json(created), "ranks", ranks_json(job), "results", created->results);
     if (created->root == NULL) {
         free(created);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report");
+        return XM_NO_MEMORY("the report");
     }
     created->table = (xm_table_t){stdout, columns, sizeof(columns) / sizeof(columns[0]),
                                   .wide = job->options->wide, .csv = job->options->csv};
@@ -167,7 +167,7 @@ xm_status_t rb_peer_report_add(rb_peer_report_t *report, const rb_case_t *one,
     (void)snprintf(peer, sizeof(peer), "%s-%s", library(), method->name);
     if (json_array_append_new(report->results,
                               result_json(one, peer, bytes, result, &runs, times.median)) != 0) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report");
+        return XM_NO_MEMORY("the report");
     }
     report->wrong += result->wrong;
     if (!report->job->options->json.print) {

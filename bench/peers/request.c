@@ -46,19 +46,21 @@ static const char *const refused[] = {
 /* `all` adds every method; a name that is given twice runs twice. */
 static xm_status_t add_method(rb_peer_request_t *request, const char *name)
 {
+    static const rb_peer_method_t *const methods[] = {&rb_peer_alltoallw, &rb_peer_isend,
+                                                      &rb_peer_bcast};
     const char *names[RB_PEER_METHODS + 1] = {"all"}, *nearest;
     size_t count = 1;
     bool found = false;
 
-    for (int m = 0; rb_peer_method(m) != NULL; ++m) {
-        names[count++] = rb_peer_method(m)->name;
-        if (strcmp(name, "all") != 0 && strcmp(name, rb_peer_method(m)->name) != 0) {
+    for (size_t m = 0; m < sizeof(methods) / sizeof(methods[0]); ++m) {
+        names[count++] = methods[m]->name;
+        if (strcmp(name, "all") != 0 && strcmp(name, methods[m]->name) != 0) {
             continue;
         }
         if (request->method_count == RB_PEER_METHODS) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "more than %d methods", RB_PEER_METHODS);
+            return XM_INVALID("more than %d methods", RB_PEER_METHODS);
         }
-        request->methods[request->method_count++] = rb_peer_method(m);
+        request->methods[request->method_count++] = methods[m];
         found = true;
     }
     if (found) {
@@ -66,10 +68,8 @@ static xm_status_t add_method(rb_peer_request_t *request, const char *name)
     }
     nearest = xm_text_nearest(name, names, count);
     return nearest != NULL
-               ? xm_error_set(XM_ERR_INVALID_ARGUMENT, "method '%s' is unknown; did you mean '%s'?",
-                              name, nearest)
-               : xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                              "method '%s' is not one of alltoallw, isend, bcast, all", name);
+               ? XM_INVALID("method '%s' is unknown; did you mean '%s'?", name, nearest)
+               : XM_INVALID("method '%s' is not one of alltoallw, isend, bcast, all", name);
 }
 
 static xm_status_t parse_methods(const char *list, rb_peer_request_t *request)
@@ -92,9 +92,8 @@ static xm_status_t check_options(const rb_options_t *options)
 {
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); ++i) {
         if (xm_cli_given(options->cli, refused[i])) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "--%s is an option of reshard-bench that a peer has no use for",
-                                refused[i]);
+            return XM_INVALID("--%s is an option of reshard-bench that a peer has no use for",
+                              refused[i]);
         }
     }
     return XM_OK;
@@ -109,7 +108,7 @@ static xm_status_t parse_options(int argc, char **argv, rb_peer_request_t *reque
 
     request->arguments = malloc((size_t)argc * sizeof(*request->arguments));
     if (request->arguments == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d arguments", argc);
+        return XM_NO_MEMORY("%d arguments", argc);
     }
     request->arguments[used++] = argv[0];
     for (int i = 2; i < argc; ++i) {
@@ -133,9 +132,8 @@ xm_status_t rb_peer_request_parse(int argc, char **argv, bool speaks, rb_peer_re
 
     *request = (rb_peer_request_t){0};
     if (argc < 2) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "no method is given: alltoallw, isend, bcast, several of them with "
-                            "commas, or all");
+        return XM_INVALID(
+            "no method is given: alltoallw, isend, bcast, several of them with commas, or all");
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "--version") == 0) {

@@ -27,10 +27,9 @@ static xm_status_t allocate(const rb_peer_slot_t *slot, const char *side, const 
     /* The limit is checked here once, so that types can be made without looking. */
     for (int d = 0; d < box->dims; ++d) {
         if (box->hi[d] - box->lo[d] > INT_MAX) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "dimension %d of a %s tile has %" PRId64
-                                " elements, but an MPI subarray has at most %d",
-                                d, side, box->hi[d] - box->lo[d], INT_MAX);
+            return XM_UNSUPPORTED("dimension %d of a %s tile has %" PRId64
+                                  " elements, but an MPI subarray has at most %d",
+                                  d, side, box->hi[d] - box->lo[d], INT_MAX);
         }
     }
     *buffer = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);

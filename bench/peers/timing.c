@@ -10,8 +10,7 @@
 #include <stdlib.h>
 
 #include "bench/run.h"
-#include "bench/peers/agree.h"
-#include "bench/peers/watchdog.h"
+#include "bench/peers/together.h"
 #include "comm/base.h"
 
 /* What one run took, and how it ended. */
@@ -71,9 +70,8 @@ xm_status_t rb_peer_time(const rb_peer_slot_t *slot, const rb_peer_method_t *met
     xm_status_t status;
 
     made.seconds = malloc((size_t)options->iterations * sizeof(*made.seconds));
-    status = made.seconds != NULL
-                 ? method->create(slot, &state)
-                 : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d times", options->iterations);
+    status = made.seconds != NULL ? method->create(slot, &state)
+                                  : XM_NO_MEMORY("%d times", options->iterations);
     status = rb_peer_agree(status);
     if (status < 0) {
         method->destroy(state);

@@ -101,7 +101,7 @@ xm_status_t rb_compute_create(rb_compute_kind_t kind, rb_compute_t **result)
     rb_compute_t *compute = calloc(1, sizeof(*compute));
 
     if (compute == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a rank's work");
+        return XM_NO_MEMORY("a rank's work");
     }
     compute->kind = kind;
     compute->state = XM_GOLDEN;
@@ -128,9 +128,8 @@ xm_status_t rb_compute_check(rb_compute_kind_t kind, int ranks, const char *wher
         ranks <= CPU_COUNT(&set)) {
         return XM_OK;
     }
-    return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                        "--compute %s needs a core for each rank; %s has %d ranks and %d cores",
-                        rb_compute_name(kind), where, ranks, CPU_COUNT(&set));
+    return XM_INVALID("--compute %s needs a core for each rank; %s has %d ranks and %d cores",
+                      rb_compute_name(kind), where, ranks, CPU_COUNT(&set));
 }
 
 rb_compute_kind_t rb_compute_kind(const rb_compute_t *compute)

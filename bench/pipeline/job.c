@@ -54,16 +54,15 @@ static xm_status_t agree_on_text(job_t *job, const char *what, const char *text)
     xm_status_t status;
 
     if (all == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the settings of %zu ranks", size);
+        return XM_NO_MEMORY("the settings of %zu ranks", size);
     }
     (void)snprintf(own, sizeof(own), "%s", text);
     status = xm_worker_allgather(job->worker, own, all, sizeof(own));
     for (size_t r = 1; r < size && status == XM_OK; ++r) {
         if (memcmp(all[r], all[0], sizeof(own)) != 0) {
-            status = xm_error_set(XM_ERR_MISMATCH,
-                                  "%s must be equal on all ranks: rank 0 has %.200s, rank %zu has "
-                                  "%.200s",
-                                  what, all[0], r, all[r]);
+            status =
+                XM_MISMATCH("%s must be equal on all ranks: rank 0 has %.200s, rank %zu has %.200s",
+                            what, all[0], r, all[r]);
             (void)xm_worker_fail_together(job->worker, status);
         }
     }
@@ -94,18 +93,16 @@ static xm_status_t check_hosts(const job_t *job)
     int ranks = job->plan_hosts * job->plan_devices;
 
     if (xm_worker_size(job->worker) < ranks) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s is for %d x %d devices, but the job has %d ranks",
-                            job->options->plans[0], job->plan_hosts, job->plan_devices,
-                            xm_worker_size(job->worker));
+        return XM_INVALID("%s is for %d x %d devices, but the job has %d ranks",
+                          job->options->plans[0], job->plan_hosts, job->plan_devices,
+                          xm_worker_size(job->worker));
     }
     for (int r = 0; r < ranks; ++r) {
         if (job->hosts.host_of[r] != r / job->plan_devices) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "%s has device %d on host %d, but the launcher has rank %d on host "
-                                "%d; a different XM_HOST for each host's ranks emulates hosts",
-                                job->options->plans[0], r, r / job->plan_devices, r,
-                                job->hosts.host_of[r]);
+            return XM_INVALID("%s has device %d on host %d, but the launcher has rank %d on host "
+                              "%d; a different XM_HOST for each host's ranks emulates hosts",
+                              job->options->plans[0], r, r / job->plan_devices, r,
+                              job->hosts.host_of[r]);
         }
     }
     return XM_OK;
@@ -185,11 +182,9 @@ static xm_status_t prepare_job(job_t *job)
 
         status = plan_size(o->plans[i], &hosts, &devices);
         if (status == XM_OK && (hosts != job->plan_hosts || devices != job->plan_devices)) {
-            status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                  "plans of one job are for one cluster: %s is for %d x %d "
-                                  "devices, %s for %d x %d",
-                                  o->plans[0], job->plan_hosts, job->plan_devices, o->plans[i],
-                                  hosts, devices);
+            status = XM_INVALID(
+                "plans of one job are for one cluster: %s is for %d x %d devices, %s for %d x %d",
+                o->plans[0], job->plan_hosts, job->plan_devices, o->plans[i], hosts, devices);
         }
     }
     if (status == XM_OK) {
@@ -276,7 +271,7 @@ static xm_status_t run_all(job_t *job, const rb_pipeline_t *pipeline, rb_stage_r
 
     result->seconds = calloc((size_t)o->iterations, sizeof(*result->seconds));
     if (all == NULL || result->seconds == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the times of %d runs", runs);
+        status = XM_NO_MEMORY("the times of %d runs", runs);
     }
     status = rb_share_status(job->worker, status);
     for (int i = 0; i < runs && status == XM_OK; ++i) {
@@ -326,7 +321,7 @@ static xm_status_t write_timeline(job_t *job, const rb_pipeline_t *pipeline,
             spans[s] = (ap_pipeline_span_t *)((char *)all + offsets[leader]);
         }
         status = spans != NULL ? rb_measured_run_write(pipeline, spans, step_s, &files)
-                               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a timeline");
+                               : XM_NO_MEMORY("a timeline");
     }
     free(spans);
     free(offsets);

@@ -55,8 +55,7 @@ xm_status_t rb_measured_run_write(const rb_pipeline_t *pipeline, ap_pipeline_spa
     run.device = calloc(devices, sizeof(*run.device));
     run.spans = calloc(devices, sizeof(*run.spans));
     if (run.device == NULL || run.spans == NULL) {
-        status =
-            xm_error_set(XM_ERR_NO_MEMORY, "no memory for the timeline of %zu stages", devices);
+        status = XM_NO_MEMORY("the timeline of %zu stages", devices);
         goto free_run;
     }
     memcpy(run.spans, spans, devices * sizeof(*spans));

@@ -60,8 +60,7 @@ xm_status_t rb_pipeline_options_parse(int argc, char *const *argv, rb_pipeline_o
     o->plans = xm_cli_arguments(o->cli, &o->plan_count);
     if (o->plan_count > 1 && (o->trace_path != NULL || o->plot_path != NULL)) {
         rb_pipeline_options_clear(o);
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--trace and --plot show one plan, and %zu are given", o->plan_count);
+        return XM_INVALID("--trace and --plot show one plan, and %zu are given", o->plan_count);
     }
     return XM_OK;
 }

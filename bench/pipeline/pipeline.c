@@ -53,11 +53,10 @@ static xm_status_t count_messages(const ap_schedule_t *schedule, rb_way_t *way)
         int received = message_at(schedule, way->to, way, way->messages);
 
         if (sent != received) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "%s: message %d from stage %d to stage %d is of micro-batch %d for "
-                                "the one and %d for the other",
-                                ap_schedule_name(schedule->kind), way->messages, way->from, way->to,
-                                sent, received);
+            return XM_UNSUPPORTED("%s: message %d from stage %d to stage %d is of micro-batch %d "
+                                  "for the one and %d for the other",
+                                  ap_schedule_name(schedule->kind), way->messages, way->from,
+                                  way->to, sent, received);
         }
         if (sent < 0) {
             return XM_OK;
@@ -118,7 +117,7 @@ static xm_status_t plan_way(const ap_plan_boundary_t *boundary, const xm_network
     xm_status_t status = xm_strategy_parse(boundary->strategy, &params.strategy);
 
     if (batch == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", boundary->more_count + 1);
+        return XM_NO_MEMORY("%d tensors", boundary->more_count + 1);
     }
     if (status == XM_OK) {
         status = xm_scheduler_parse(boundary->scheduler, &params.scheduler);
@@ -148,7 +147,7 @@ static xm_status_t make_ways(const rb_pipeline_params_t *params, rb_pipeline_t *
 
     pipeline->ways = calloc((size_t)count + 1, sizeof(*pipeline->ways));
     if (pipeline->ways == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d reshardings", count);
+        return XM_NO_MEMORY("%d reshardings", count);
     }
     pipeline->way_count = count;
     for (int w = 0; w < count && status == XM_OK; ++w) {
@@ -204,7 +203,7 @@ static xm_status_t simulate_free(rb_pipeline_t *pipeline)
     xm_status_t status;
 
     if (all == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the times of %zu stages", stages);
+        return XM_NO_MEMORY("the times of %zu stages", stages);
     }
     for (int stage = 0; stage < schedule->stages; ++stage) {
         for (int i = 0; i < schedule->op_count[stage]; ++i) {
@@ -236,7 +235,7 @@ xm_status_t rb_pipeline_create(const rb_pipeline_params_t *params, rb_pipeline_t
     xm_status_t status;
 
     if (pipeline == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %s", params->path);
+        return XM_NO_MEMORY("%s", params->path);
     }
     status = ap_plan_load(params->path, &pipeline->plan);
     if (status < 0) {

@@ -97,7 +97,7 @@ xm_status_t rb_pipeline_report_create(const rb_pipeline_job_info_t *job,
     }
     if (report == NULL || report->root == NULL) {
         free(report);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report");
+        return XM_NO_MEMORY("the report");
     }
     report->table = (xm_table_t){stdout, columns, sizeof(columns) / sizeof(columns[0]),
                                  .wide = job->options->wide, .csv = job->options->csv};

@@ -122,7 +122,7 @@ xm_status_t rb_stage_barrier_create(const rb_stage_barrier_params_t *params,
 
 no_memory:
     rb_stage_barrier_destroy(stage_barrier);
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the notes of %d ranks", params->count);
+    return XM_NO_MEMORY("the notes of %d ranks", params->count);
 }
 
 /* Posts notes first … end − 1 of the slot. */

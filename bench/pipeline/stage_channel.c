@@ -73,7 +73,7 @@ xm_status_t rb_stage_channel_create(xm_worker_t *worker, const rb_pipeline_t *pi
     bool first;
 
     if (stage_channel == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a stage channel between stages");
+        return XM_NO_MEMORY("a stage channel between stages");
     }
     stage_channel->worker = worker;
     stage_channel->way = &pipeline->ways[index];
@@ -82,8 +82,7 @@ xm_status_t rb_stage_channel_create(xm_worker_t *worker, const rb_pipeline_t *pi
     stage_channel->spans =
         calloc((size_t)stage_channel->way->messages + 1, sizeof(*stage_channel->spans));
     if (stage_channel->spans == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the times of %d messages",
-                              stage_channel->way->messages);
+        status = XM_NO_MEMORY("the times of %d messages", stage_channel->way->messages);
     }
     for (int i = 0; i < RB_STAGE_CHANNEL_SLOTS && status == XM_OK; ++i) {
         status = create_slot(stage_channel, i);

@@ -44,7 +44,7 @@ static xm_status_t make_ends(rb_stage_rank_t *rank)
 
     rank->ends = calloc((size_t)pipeline->way_count + 1, sizeof(*rank->ends));
     if (rank->ends == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d channels", pipeline->way_count);
+        return XM_NO_MEMORY("%d channels", pipeline->way_count);
     }
     for (int w = 0; w < pipeline->way_count && status == XM_OK; ++w) {
         const rb_way_t *way = &pipeline->ways[w];
@@ -69,23 +69,22 @@ xm_status_t rb_stage_rank_create(xm_worker_t *worker, const rb_pipeline_t *pipel
     bool first;
 
     if (rank == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a rank of a pipeline");
+        return XM_NO_MEMORY("a rank of a pipeline");
     }
     rank->worker = worker;
     rank->pipeline = pipeline;
     rank->compute = compute;
     rank->stage = rb_pipeline_stage_of(pipeline, xm_worker_rank(worker), &first);
     if (pipeline->way_count > RB_STAGE_CHANNEL_WAYS) {
-        status = xm_error_set(
-            XM_ERR_UNSUPPORTED, "%d stages with %d reshardings are too many to run: at most %d",
-            ap_plan_stages(pipeline->plan), pipeline->way_count / 2, RB_STAGE_CHANNEL_WAYS / 2);
+        status = XM_UNSUPPORTED("%d stages with %d reshardings are too many to run: at most %d",
+                                ap_plan_stages(pipeline->plan), pipeline->way_count / 2,
+                                RB_STAGE_CHANNEL_WAYS / 2);
     }
     if (status == XM_OK && rank->stage >= 0) {
         rank->count = pipeline->schedule->op_count[rank->stage];
         rank->spans = calloc((size_t)rank->count + 1, sizeof(*rank->spans));
         if (rank->spans == NULL) {
-            status =
-                xm_error_set(XM_ERR_NO_MEMORY, "no memory for the times of %d passes", rank->count);
+            status = XM_NO_MEMORY("the times of %d passes", rank->count);
         }
     }
     if (status == XM_OK && rank->stage >= 0) {

@@ -61,7 +61,7 @@ static xm_status_t take_part(const slot_t *slot, int listen_fd, times_t *times)
     (void)pthread_barrier_wait(slot->start);
     start = xm_clock_seconds();
     status = own != NULL ? xm_bootstrap_create_tcp(&slot->env, listen_fd, limit_s, &bootstrap)
-                         : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a blob");
+                         : XM_NO_MEMORY("a blob");
     if (status < 0) {
         free(own);
         return status;

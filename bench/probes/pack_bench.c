@@ -164,8 +164,7 @@ static xm_status_t open_buffers(const bench_t *bench, const shape_t *shape, int6
     buffers->host = malloc(buffers->tile_bytes);
     buffers->expected = malloc(buffers->tile_bytes);
     if (buffers->host == NULL || buffers->expected == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for tiles of %zu bytes",
-                            buffers->tile_bytes);
+        return XM_NO_MEMORY("tiles of %zu bytes", buffers->tile_bytes);
     }
     fill(buffers->host, buffers->tile_bytes);
     status = xm_memory_allocate(bench->space, buffers->tile_bytes, &buffers->tile);

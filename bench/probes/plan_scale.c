@@ -68,7 +68,7 @@ static xm_status_t make_network(const options_t *options, int ranks, xm_network_
     xm_status_t status;
 
     if (hosts == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", ranks);
+        return XM_NO_MEMORY("%d ranks", ranks);
     }
     for (int r = 0; r < ranks; ++r) {
         hosts[r] = r / DEVICES_PER_HOST;
@@ -117,10 +117,9 @@ static xm_status_t record_half(const xm_plan_t *plan, const options_t *options,
 {
     int64_t hops = xm_plan_hops(plan), makespan;
     xm_plan_hop_t *list = malloc(((size_t)hops + 1) * sizeof(*list));
-    xm_status_t status =
-        list != NULL
-            ? xm_plan_simulate(plan, xm_plan_network(plan), XM_SHARING_EXCLUSIVE, list, &makespan)
-            : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld hops", (long long)hops);
+    xm_status_t status = list != NULL ? xm_plan_simulate(plan, xm_plan_network(plan),
+                                                         XM_SHARING_EXCLUSIVE, list, &makespan)
+                                      : XM_NO_MEMORY("%lld hops", (long long)hops);
 
     *missing = 0;
     for (int64_t h = 0; status == XM_OK && h < hops; ++h) {
@@ -179,7 +178,7 @@ static xm_status_t measure_rest(const xm_plan_t *plan, const options_t *options,
     uint64_t missing = 0;
     xm_status_t status = deliveries != NULL && records != NULL
                              ? record_half(plan, options, deliveries, &missing)
-                             : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", ranks);
+                             : XM_NO_MEMORY("%d ranks", ranks);
 
     params.lost = lost;
     params.delivered = records;
@@ -267,7 +266,7 @@ static xm_status_t request_row(const options_t *options, const rb_model_request_
     row.load_s = seconds() - start;
     count = limit < model->count ? limit : model->count;
     tensors = calloc((size_t)count, sizeof(*tensors));
-    status = tensors == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", count)
+    status = tensors == NULL ? XM_NO_MEMORY("%d tensors", count)
                              : make_network(options, model->src_ranks + model->dst_ranks, &network);
     for (int i = 0; status == XM_OK && i < count; ++i) {
         const rb_model_tensor_t *tensor = &model->tensors[i];
@@ -337,7 +336,7 @@ static xm_status_t tensor_row(const options_t *options, bool devices_split, int 
     row_t row = {0};
     double start = seconds();
     xm_status_t status =
-        ranks == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", devices)
+        ranks == NULL ? XM_NO_MEMORY("%d ranks", devices)
                       : square_layout(hosts, NULL, devices_split ? "S01R" : "S0R", side, &src);
 
     for (int i = 0; ranks != NULL && i < devices; ++i) {

@@ -291,8 +291,7 @@ static xm_status_t allocate(slot_t *slot)
     slot->samples = malloc(((size_t)slot->options->iterations + RANKS) * sizeof(*slot->samples));
     if (slot->bytes == MAP_FAILED || slot->samples == NULL) {
         slot->bytes = slot->bytes == MAP_FAILED ? NULL : slot->bytes;
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d messages of %zu bytes", buffers,
-                            longest);
+        return XM_NO_MEMORY("%d messages of %zu bytes", buffers, longest);
     }
     return slot->options->unregistered ? XM_OK
                                        : xm_transport_memory_register(slot->transport, slot->bytes,
@@ -305,8 +304,7 @@ static xm_status_t run(slot_t *slot)
     xm_status_t status =
         xm_worker_size(slot->worker) == RANKS
             ? allocate(slot)
-            : xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d ranks were started, two are needed",
-                           xm_worker_size(slot->worker));
+            : XM_INVALID("%d ranks were started, two are needed", xm_worker_size(slot->worker));
 
     if (status == XM_OK && slot->rank == 0) {
         print_head(slot);
@@ -402,8 +400,7 @@ static xm_status_t parse_sizes(options_t *o)
         xm_status_t status;
 
         if (o->size_count == SIZES_MAX) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--size has more than %d sizes",
-                                SIZES_MAX);
+            return XM_INVALID("--size has more than %d sizes", SIZES_MAX);
         }
         (void)snprintf(item, sizeof(item), "%.*s", (int)length, at);
         status = xm_text_parse_bytes("--size", item, &o->size[o->size_count]);
@@ -411,8 +408,7 @@ static xm_status_t parse_sizes(options_t *o)
             return status;
         }
         if (o->size[o->size_count] == 0 || o->size[o->size_count] > UINT64_C(1) << 40) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "--size: a message has 1 byte to 1 TiB, not '%s'", item);
+            return XM_INVALID("--size: a message has 1 byte to 1 TiB, not '%s'", item);
         }
         ++o->size_count;
         at = at[length] == ',' ? at + length + 1 : NULL;
@@ -456,12 +452,10 @@ static xm_status_t parse(int argc, char *const *argv, options_t *o)
                                            : parse_sizes(o);
     }
     if (status == XM_OK && xm_sweep_given(&o->sweep) && xm_cli_given(o->cli, "size")) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                              "--size and --min-bytes both name sizes; give one of them");
+        status = XM_INVALID("--size and --min-bytes both name sizes; give one of them");
     }
     if (status == XM_OK && o->nics.count > RANKS) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "--nics is given %zu times, for two ranks",
-                              o->nics.count);
+        status = XM_INVALID("--nics is given %zu times, for two ranks", o->nics.count);
     }
     return status;
 }

@@ -133,7 +133,7 @@ xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **documen
     }
     created = calloc(1, sizeof(*created));
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
+        return XM_NO_MEMORY("the JSON report");
     }
     created->job = job;
     created->results = json_array();
@@ -143,7 +143,7 @@ xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **documen
                               ranks_json(job), "results", created->results);
     if (created->root == NULL) {
         free(created);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
+        return XM_NO_MEMORY("the JSON report");
     }
     if (job->start != NULL) {
         (void)json_object_set_new(json_object_get(created->root, "config"), "start",
@@ -151,44 +151,6 @@ xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **documen
     }
     *document = created;
     return XM_OK;
-}
-
-/* The cut points by dimension, or null where a dimension is whole. */
-static json_t *cuts_json(const xm_layout_t *layout)
-{
-    json_t *all = json_array();
-
-    for (int d = 0; d < xm_layout_dims(layout); ++d) {
-        int parts = xm_layout_parts(layout, d);
-        json_t *cuts = parts > 1 ? json_array() : json_null();
-
-        for (int i = 0; parts > 1 && i <= parts; ++i) {
-            (void)json_array_append_new(cuts, json_integer(xm_layout_cuts(layout, d)[i]));
-        }
-        (void)json_array_append_new(all, cuts);
-    }
-    return all;
-}
-
-/* Layouts are written like those of plans (resharding/plan/json.c), so tools can read
- * both. */
-static json_t *layout_json(const xm_layout_t *layout)
-{
-    const xm_mesh_t *mesh = xm_layout_mesh(layout);
-    char shape[64], spec[XM_SPEC_TEXT];
-    json_t *ranks = json_array(), *json;
-
-    for (int p = 0; p < xm_mesh_size(mesh); ++p) {
-        (void)json_array_append_new(ranks, json_integer(xm_mesh_rank(mesh, p)));
-    }
-    json =
-        json_pack("{s:s, s:o, s:s, s:s}", "mesh", xm_mesh_format_shape(mesh, shape, sizeof(shape)),
-                  "ranks", ranks, "spec", xm_spec_format(xm_layout_spec(layout), spec), "partition",
-                  xm_partition_name(xm_layout_partition(layout)));
-    if (xm_layout_partition(layout) == XM_PARTITION_EXPLICIT) {
-        (void)json_object_set_new(json, "cuts", cuts_json(layout));
-    }
-    return json;
 }
 
 static json_t *shape_json(const rb_case_t *one)
@@ -217,8 +179,8 @@ static void add_sides(json_t *entry, const rb_prepared_t *prepared)
 
     (void)json_object_set_new(entry, "tensors", json_integer(xm_plan_tensors(prepared->plan)));
     if (model == NULL) {
-        (void)json_object_set_new(entry, "src", layout_json(xm_plan_src(prepared->plan)));
-        (void)json_object_set_new(entry, "dst", layout_json(xm_plan_dst(prepared->plan)));
+        (void)json_object_set_new(entry, "src", xm_layout_to_json(xm_plan_src(prepared->plan)));
+        (void)json_object_set_new(entry, "dst", xm_layout_to_json(xm_plan_dst(prepared->plan)));
         (void)json_object_set_new(entry, "shape", shape_json(prepared->one));
     } else {
         (void)json_object_set_new(entry, "src", side_json(&model->train, 0));
@@ -313,7 +275,7 @@ xm_status_t rb_document_add(rb_document_t *document, const rb_result_t *result)
                       "makespan_s", (double)xm_plan_makespan_ns(plan) * 1e-9, "bound_s",
                       (double)xm_plan_bound_ns(plan) * 1e-9, "digest", xm_plan_digest(plan));
     if (entry == NULL || json_array_append_new(document->results, entry) != 0) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
+        return XM_NO_MEMORY("the JSON report");
     }
     add_sides(entry, prepared);
     if (xm_plan_bound_ns(plan) > 0) {

@@ -13,7 +13,7 @@ xm_status_t rb_lanes_create(int count, rb_lanes_t *lanes)
     *lanes = (rb_lanes_t){.lanes = calloc((size_t)count, sizeof(rb_lane_t)), .count = count};
     if (lanes->lanes == NULL) {
         lanes->count = 0;
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %d lanes of a figure", count);
+        return XM_NO_MEMORY("the %d lanes of a figure", count);
     }
     return XM_OK;
 }
@@ -24,7 +24,7 @@ xm_status_t rb_lanes_add(rb_lanes_t *lanes, int lane, const rb_bar_t *bar)
     rb_lane_t *grows = &lanes->lanes[lane];
 
     if (!xm_array_reserve(&grows->bars, &grows->capacity, grows->count + 1, sizeof(*bar))) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
+        return XM_NO_MEMORY("the figure");
     }
     grows->bars[grows->count++] = *bar;
     return XM_OK;
@@ -120,7 +120,7 @@ static xm_status_t arrange(rb_lane_t *lane, int64_t slack_ns)
     int64_t *busy_until = malloc((lane->count + 1) * sizeof(*busy_until));
 
     if (busy_until == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
+        return XM_NO_MEMORY("the figure");
     }
     if (lane->count > 0) {
         qsort(lane->bars, lane->count, sizeof(*lane->bars), compare_starts);

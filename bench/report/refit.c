@@ -36,7 +36,7 @@ xm_status_t rb_load_of(const xm_plan_t *plan, rb_load_t *load)
     rb_load_t(*loads)[2] = calloc(hosts, sizeof(*loads));
 
     if (loads == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the loads of %zu hosts", hosts);
+        return XM_NO_MEMORY("the loads of %zu hosts", hosts);
     }
     for (int64_t t = 0; t < xm_plan_transfer_count(plan); ++t) {
         add_transfer(plan, t, loads);

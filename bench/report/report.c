@@ -51,7 +51,7 @@ xm_status_t rb_report_create(const rb_job_info_t *job, rb_report_t **report)
     xm_status_t status;
 
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report");
+        return XM_NO_MEMORY("the report");
     }
     created->job = job;
     status = rb_document_create(job, &created->document);

@@ -130,7 +130,7 @@ static xm_status_t collect_planned(figure_t *figure)
     xm_status_t status;
 
     if (spans == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
+        return XM_NO_MEMORY("the figure");
     }
     status = xm_simulate(figure->plan, figure->network, XM_SHARING_EXCLUSIVE, spans, &makespan);
     if (status == XM_OK) {
@@ -220,7 +220,7 @@ static xm_status_t collect_in_order(figure_t *figure)
     xm_status_t status = XM_OK;
 
     if (sent == NULL || free_at == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the figure");
+        status = XM_NO_MEMORY("the figure");
         goto free_arrays;
     }
     for (size_t i = 0; i < result->record_count; ++i) {

@@ -39,7 +39,7 @@ xm_status_t rb_trace_create(rb_trace_t **trace)
 
     if (created == NULL || (created->events = json_array()) == NULL) {
         free(created);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the trace");
+        return XM_NO_MEMORY("the trace");
     }
     *trace = created;
     return XM_OK;
@@ -115,7 +115,7 @@ static xm_status_t append(rb_trace_t *trace, const rb_result_t *result, const rb
     *end = record->end_ns > *end ? record->end_ns : *end;
     return json_array_append_new(trace->events, event(trace, result, record, planned)) == 0
                ? XM_OK
-               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for the trace");
+               : XM_NO_MEMORY("the trace");
 }
 
 /* The planned hops, each at both of its ends, beside those that were measured. */
@@ -152,7 +152,7 @@ static xm_status_t add_planned(rb_trace_t *trace, const rb_result_t *result, int
     const rb_prepared_t *prepared = result->prepared;
     xm_span_t *spans = malloc(((size_t)xm_plan_hops(prepared->plan) + 1) * sizeof(*spans));
     int64_t makespan;
-    xm_status_t status = spans == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for the trace")
+    xm_status_t status = spans == NULL ? XM_NO_MEMORY("the trace")
                                        : xm_simulate(prepared->plan, prepared->network,
                                                      XM_SHARING_EXCLUSIVE, spans, &makespan);
 

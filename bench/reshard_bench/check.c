@@ -153,7 +153,7 @@ static xm_status_t print_json(const xm_report_t *report, FILE *file)
                      xm_versions_format(&versions, under, sizeof(under)), "hosts", hosts,
                      "findings", findings, "counts", counts);
     if (root == NULL || json_dumpf(root, file, JSON_FLAGS) != 0) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the JSON report");
+        status = XM_NO_MEMORY("the JSON report");
     }
     (void)fputc('\n', file);
     json_decref(root);

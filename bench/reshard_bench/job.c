@@ -72,15 +72,14 @@ static xm_status_t check_settings(job_t *job)
     xm_status_t status;
 
     if (all == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the settings of %zu ranks", size);
+        return XM_NO_MEMORY("the settings of %zu ranks", size);
     }
     status = xm_worker_allgather(job->worker, &own, all, sizeof(own));
     for (size_t i = 0; status == XM_OK && i < size * fields; ++i) {
         if (all[i] != all[i % fields]) {
-            status = xm_error_set(XM_ERR_MISMATCH,
-                                  "%s must be equal on all ranks: rank 0 has %" PRId64
-                                  ", rank %zu has %" PRId64,
-                                  names[i % fields], all[i % fields], i / fields, all[i]);
+            status = XM_MISMATCH("%s must be equal on all ranks: rank 0 has %" PRId64
+                                 ", rank %zu has %" PRId64,
+                                 names[i % fields], all[i % fields], i / fields, all[i]);
             (void)xm_worker_fail_together(job->worker, status);
         }
     }
@@ -96,10 +95,9 @@ static xm_status_t check_hosts(const job_t *job)
 
     for (int r = 0; ranks_per_host > 0 && r < job->hosts.ranks; ++r) {
         if (job->hosts.host_of[r] != r / ranks_per_host) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "--ranks-per-host %d puts rank %d on host %d, but the launcher has "
-                                "it on host %d; a different XM_HOST for each rank emulates hosts",
-                                ranks_per_host, r, r / ranks_per_host, job->hosts.host_of[r]);
+            return XM_INVALID("--ranks-per-host %d puts rank %d on host %d, but the launcher has "
+                              "it on host %d; a different XM_HOST for each rank emulates hosts",
+                              ranks_per_host, r, r / ranks_per_host, job->hosts.host_of[r]);
         }
     }
     return XM_OK;
@@ -112,9 +110,8 @@ static xm_status_t check_request(job_t *job)
     xm_status_t status;
 
     if (o->ranks > 0 && o->ranks != xm_worker_size(job->worker)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "-n %d, but the launcher started %d ranks; leave -n out", o->ranks,
-                            xm_worker_size(job->worker));
+        return XM_INVALID("-n %d, but the launcher started %d ranks; leave -n out", o->ranks,
+                          xm_worker_size(job->worker));
     }
     status = rb_select(o, &job->selection);
     if (status == XM_OK && xm_worker_rank(job->worker) == 0) {
@@ -151,7 +148,7 @@ static xm_status_t agree_on_rates(job_t *job)
     }
     all = malloc(size * sizeof(*all));
     if (all == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the rates of %zu ranks", size);
+        return XM_NO_MEMORY("the rates of %zu ranks", size);
     }
     status = xm_worker_allgather(job->worker, &job->rates, all, sizeof(*all));
     if (status == XM_OK) {
@@ -177,8 +174,7 @@ static xm_status_t introduce_ranks(job_t *job)
                    xm_worker_host_name(job->worker, xm_worker_host_of(job->worker, rank)));
     job->ranks = malloc((size_t)xm_worker_size(job->worker) * sizeof(*job->ranks));
     if (job->ranks == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the names of %d ranks",
-                            xm_worker_size(job->worker));
+        return XM_NO_MEMORY("the names of %d ranks", xm_worker_size(job->worker));
     }
     return xm_worker_allgather(job->worker, &own, job->ranks, sizeof(own));
 }
@@ -204,7 +200,7 @@ static xm_status_t run_case(job_t *job, int first)
     xm_status_t status;
 
     if (prepared == NULL || results == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d results", count);
+        status = XM_NO_MEMORY("%d results", count);
         goto free_arrays;
     }
     status = prepare_variants(job, first, count, prepared);

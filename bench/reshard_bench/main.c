@@ -12,8 +12,8 @@
 
 #include "bench/reshard_bench/check.h"
 #include "bench/run.h"
-#include "bench/reshard_bench/dry_run.h"
 #include "bench/reshard_bench/job.h"
+#include "bench/reshard_bench/offline.h"
 #include "bench/report.h"
 #include "bench/reshard_bench/show_topology.h"
 #include "bench/reshard_bench/simulated.h"
@@ -37,10 +37,9 @@ static int launch(const rb_options_t *options, const rb_selection_t *selection)
 static xm_status_t check_launch(const rb_options_t *options, const rb_selection_t *selection)
 {
     if (options->ranks == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "no launcher has started this process (RANK and WORLD_SIZE are not "
-                            "set) and -n is not given; -n %d starts as many ranks as are needed",
-                            rb_cluster_needs(options, selection));
+        return XM_INVALID("no launcher has started this process (RANK and WORLD_SIZE are not set) "
+                          "and -n is not given; -n %d starts as many ranks as are needed",
+                          rb_cluster_needs(options, selection));
     }
     return XM_OK;
 }

@@ -18,3 +18,7 @@ typedef xm_status_t rb_offline_case_t(const rb_job_info_t *job, int index,
 xm_status_t rb_offline_run(const rb_options_t *options, const rb_selection_t *selection,
                            const rb_host_map_t *hosts, rb_offline_case_t *run_case,
                            uint64_t *wrong);
+
+/** --dry-run: plans, bounds and simulates the selected cases without starting a rank. */
+xm_status_t rb_dry_run(const rb_options_t *options, const rb_selection_t *selection,
+                       const rb_host_map_t *hosts);

@@ -56,7 +56,7 @@ xm_status_t rb_show_topology(const rb_options_t *options, FILE *stream)
     slots = calloc((size_t)gpus + 1, sizeof(*slots));
     rates = calloc((size_t)nics + 1, sizeof(*rates));
     if (slots == NULL || rates == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d GPUs and %d NICs", gpus, nics);
+        status = XM_NO_MEMORY("%d GPUs and %d NICs", gpus, nics);
         goto free_arrays;
     }
     for (int gpu = 0; gpu < gpus; ++gpu) {

@@ -97,8 +97,7 @@ static xm_status_t open_stage(stage_t *stage)
     }
     stage->slots = calloc((size_t)stage->hosts->ranks, sizeof(*stage->slots));
     if (stage->slots == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d simulated ranks",
-                            stage->hosts->ranks);
+        return XM_NO_MEMORY("%d simulated ranks", stage->hosts->ranks);
     }
     for (int r = 0; status == XM_OK && r < stage->hosts->ranks; ++r) {
         status = open_slot(stage, r);
@@ -259,7 +258,7 @@ static xm_status_t collect_records(const stage_t *stage, rb_result_t *result)
         grown = realloc(result->records, (result->record_count + count + 1) * sizeof(*grown));
         if (grown == NULL) {
             free(own);
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the records of rank %d", r);
+            return XM_NO_MEMORY("the records of rank %d", r);
         }
         memcpy(grown + result->record_count, own, count * sizeof(*own));
         free(own);
@@ -281,9 +280,8 @@ static xm_status_t run_case(const rb_job_info_t *job, int index, const rb_prepar
     xm_status_t status;
 
     result.seconds = malloc((size_t)options->iterations * sizeof(*result.seconds));
-    status = result.seconds != NULL
-                 ? open_stage(&stage)
-                 : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d times", options->iterations);
+    status =
+        result.seconds != NULL ? open_stage(&stage) : XM_NO_MEMORY("%d times", options->iterations);
     if (status == XM_OK) {
         status = run_all(&stage, &result);
     }

@@ -28,7 +28,7 @@ xm_status_t rb_share_status(xm_worker_t *worker, xm_status_t mine)
     xm_status_t status;
 
     if (all == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the outcomes of %d ranks", size);
+        return XM_NO_MEMORY("the outcomes of %d ranks", size);
     }
     if (mine < 0) {
         (void)snprintf(own.sentence, sizeof(own.sentence), "%s", xm_last_error());

@@ -45,7 +45,7 @@ xm_status_t rb_device_buffers_create(const rb_tile_buffers_t *host, int local,
     xm_status_t status = xm_memory_cuda_count(&devices);
 
     if (status == XM_OK && devices == 0) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED, "no CUDA: the driver knows no device");
+        status = XM_UNSUPPORTED("no CUDA: the driver knows no device");
     }
     if (status == XM_OK) {
         status = xm_memory_cuda_create(local % devices, &made.space);
@@ -56,7 +56,7 @@ xm_status_t rb_device_buffers_create(const rb_tile_buffers_t *host, int local,
     measure(&made, tensors);
     made.tensors = malloc((size_t)tensors * sizeof(*made.tensors));
     if (made.tensors == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", tensors);
+        status = XM_NO_MEMORY("%d tensors", tensors);
     }
     if (status == XM_OK && made.src_bytes > 0) {
         status = xm_memory_allocate(made.space, made.src_bytes, &made.src);

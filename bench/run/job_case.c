@@ -127,8 +127,7 @@ static xm_status_t prepare_slot(slot_t *slot, const rb_prepared_t *prepared)
     slot->variants = calloc((size_t)slot->count, sizeof(*slot->variants));
     slot->gathered = malloc(SAMPLE_FIELDS * size * sizeof(*slot->gathered));
     if (slot->variants == NULL || slot->gathered == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d plans and the times of %zu ranks",
-                            slot->count, size);
+        return XM_NO_MEMORY("%d plans and the times of %zu ranks", slot->count, size);
     }
     slot->setup_ns = -xm_clock_ns();
     for (int v = 0; status == XM_OK && v < slot->count; ++v) {
@@ -429,7 +428,7 @@ static xm_status_t open_results(const slot_t *slot, const rb_prepared_t *prepare
             results[v].everything = calloc((size_t)options->iterations, sizeof(double));
         }
         if (results[v].seconds == NULL || (options->density > 0 && results[v].everything == NULL)) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d times", options->iterations);
+            return XM_NO_MEMORY("%d times", options->iterations);
         }
     }
     return XM_OK;

@@ -96,59 +96,13 @@ static bool rows_next(rows_t *rows)
     return false;
 }
 
-/* The switch makes the element size a constant for each call. */
-static void write_elements(unsigned char *out, int64_t count, int64_t element_size, uint64_t index,
-                           uint64_t salt, uint64_t flip)
-{
-    switch (element_size) {
-    case 1:
-        write_row(out, count, 1, index, salt, flip);
-        break;
-    case 2:
-        write_row(out, count, 2, index, salt, flip);
-        break;
-    case 4:
-        write_row(out, count, 4, index, salt, flip);
-        break;
-    case 8:
-        write_row(out, count, 8, index, salt, flip);
-        break;
-    default:
-        write_row(out, count, LARGEST, index, salt, flip);
-    }
-}
+/* What a pass over a buffer does: writes the pattern or its complement, or counts wrong bytes. */
+typedef enum { FILL, POISON, CHECK } pass_t;
 
-static void write_pattern(void *buffer, const xm_box_t *box, const int64_t *shape,
-                          int64_t element_size, uint64_t salt, uint64_t flip)
+/* Inlined for each size, which makes it a constant of the rows. */
+static inline uint64_t pass_rows(unsigned char *at, const xm_box_t *box, const int64_t *shape,
+                                 size_t size, uint64_t salt, pass_t pass)
 {
-    unsigned char *out = buffer;
-    rows_t rows;
-
-    if (!rows_start(&rows, box, shape)) {
-        return;
-    }
-    do {
-        write_elements(out, rows.length, element_size, rows_index(&rows), salt, flip);
-        out += rows.length * element_size;
-    } while (rows_next(&rows));
-}
-
-void rb_pattern_fill(void *buffer, const xm_box_t *box, const int64_t *shape, int64_t element_size,
-                     uint64_t salt)
-{
-    write_pattern(buffer, box, shape, element_size, salt, 0);
-}
-
-void rb_pattern_poison(void *buffer, const xm_box_t *box, const int64_t *shape,
-                       int64_t element_size, uint64_t salt)
-{
-    write_pattern(buffer, box, shape, element_size, salt, UINT64_MAX);
-}
-
-uint64_t rb_pattern_check(const void *buffer, const xm_box_t *box, const int64_t *shape,
-                          int64_t element_size, uint64_t salt)
-{
-    const unsigned char *in = buffer;
     uint64_t wrong = 0;
     rows_t rows;
 
@@ -156,27 +110,51 @@ uint64_t rb_pattern_check(const void *buffer, const xm_box_t *box, const int64_t
         return 0;
     }
     do {
-        uint64_t index = rows_index(&rows);
-
-        switch (element_size) {
-        case 1:
-            wrong += check_row(in, rows.length, 1, index, salt);
-            break;
-        case 2:
-            wrong += check_row(in, rows.length, 2, index, salt);
-            break;
-        case 4:
-            wrong += check_row(in, rows.length, 4, index, salt);
-            break;
-        case 8:
-            wrong += check_row(in, rows.length, 8, index, salt);
-            break;
-        default:
-            wrong += check_row(in, rows.length, LARGEST, index, salt);
+        if (pass == CHECK) {
+            wrong += check_row(at, rows.length, size, rows_index(&rows), salt);
+        } else {
+            write_row(at, rows.length, size, rows_index(&rows), salt,
+                      pass == POISON ? UINT64_MAX : 0);
         }
-        in += rows.length * element_size;
+        at += rows.length * (int64_t)size;
     } while (rows_next(&rows));
     return wrong;
+}
+
+static uint64_t pass_over(void *buffer, const xm_box_t *box, const int64_t *shape,
+                          int64_t element_size, uint64_t salt, pass_t pass)
+{
+    switch (element_size) {
+    case 1:
+        return pass_rows(buffer, box, shape, 1, salt, pass);
+    case 2:
+        return pass_rows(buffer, box, shape, 2, salt, pass);
+    case 4:
+        return pass_rows(buffer, box, shape, 4, salt, pass);
+    case 8:
+        return pass_rows(buffer, box, shape, 8, salt, pass);
+    default:
+        return pass_rows(buffer, box, shape, LARGEST, salt, pass);
+    }
+}
+
+void rb_pattern_fill(void *buffer, const xm_box_t *box, const int64_t *shape, int64_t element_size,
+                     uint64_t salt)
+{
+    (void)pass_over(buffer, box, shape, element_size, salt, FILL);
+}
+
+void rb_pattern_poison(void *buffer, const xm_box_t *box, const int64_t *shape,
+                       int64_t element_size, uint64_t salt)
+{
+    (void)pass_over(buffer, box, shape, element_size, salt, POISON);
+}
+
+uint64_t rb_pattern_check(const void *buffer, const xm_box_t *box, const int64_t *shape,
+                          int64_t element_size, uint64_t salt)
+{
+    /* Checking does not write. */
+    return pass_over((void *)(uintptr_t)buffer, box, shape, element_size, salt, CHECK);
 }
 
 /* What an element is picked by: its place, that of its row, or that of its block. */
@@ -191,6 +169,28 @@ static uint64_t picked_by(const rows_t *rows, uint64_t index, int64_t column, rb
         return index / (uint64_t)rows->shape[last];
     }
     return xm_random_of(index / (uint64_t)rows->shape[last] / BLOCK) ^ (uint64_t)(column / BLOCK);
+}
+
+/* The switch makes the element size a constant for each call. */
+static void write_element(unsigned char *out, int64_t element_size, uint64_t index, uint64_t salt,
+                          uint64_t flip)
+{
+    switch (element_size) {
+    case 1:
+        write_row(out, 1, 1, index, salt, flip);
+        break;
+    case 2:
+        write_row(out, 1, 2, index, salt, flip);
+        break;
+    case 4:
+        write_row(out, 1, 4, index, salt, flip);
+        break;
+    case 8:
+        write_row(out, 1, 8, index, salt, flip);
+        break;
+    default:
+        write_row(out, 1, LARGEST, index, salt, flip);
+    }
 }
 
 void rb_pattern_change(void *buffer, const xm_box_t *box, const int64_t *shape,
@@ -215,10 +215,10 @@ void rb_pattern_change(void *buffer, const xm_box_t *box, const int64_t *shape,
                 unsigned char before[LARGEST];
 
                 memcpy(before, out, (size_t)element_size);
-                write_elements(out, 1, element_size, index + (uint64_t)i, salt,
-                               poison ? UINT64_MAX : 0);
+                write_element(out, element_size, index + (uint64_t)i, salt,
+                              poison ? UINT64_MAX : 0);
                 if (!poison && memcmp(before, out, (size_t)element_size) == 0) {
-                    write_elements(out, 1, element_size, index + (uint64_t)i, salt, UINT64_MAX);
+                    write_element(out, element_size, index + (uint64_t)i, salt, UINT64_MAX);
                 }
             }
         }

@@ -41,7 +41,7 @@ xm_status_t rb_processors_gather(xm_worker_t *worker, rb_processors_t *fewest)
     xm_status_t status;
 
     if (places == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the processors of %d ranks", ranks);
+        return XM_NO_MEMORY("the processors of %d ranks", ranks);
     }
     status = xm_worker_allgather(worker, &own, places, sizeof(own));
     for (int r = 0; status == XM_OK && r < ranks; ++r) {

@@ -34,9 +34,9 @@ static xm_status_t take_profile(const xm_cluster_profile_t *profile, rb_rates_t 
     int hosts = xm_cluster_profile_hosts_differ(profile) ? xm_cluster_profile_hosts(profile) : 1;
 
     if (hosts > RB_NIC_RATES) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "the profile has NIC rates of %d hosts; reshard-bench takes at most %d",
-                            hosts, RB_NIC_RATES);
+        return XM_UNSUPPORTED(
+            "the profile has NIC rates of %d hosts; reshard-bench takes at most %d", hosts,
+            RB_NIC_RATES);
     }
     for (int h = 0; h < hosts; ++h) {
         rates->nic_bandwidth[h] = xm_cluster_profile_host_nic_bandwidth(profile, h);
@@ -195,12 +195,11 @@ xm_status_t rb_rates_network(rb_rates_t *rates, const rb_host_map_t *hosts,
     xm_status_t status;
 
     if (nic == NULL || rack_of_host == NULL || rail == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", hosts->hosts);
+        status = XM_NO_MEMORY("%d hosts", hosts->hosts);
         goto free_arrays;
     }
     if (rates->racks > hosts->hosts) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "--racks %d, but there are %d hosts",
-                              rates->racks, hosts->hosts);
+        status = XM_INVALID("--racks %d, but there are %d hosts", rates->racks, hosts->hosts);
         goto free_arrays;
     }
     for (int h = 0; h < hosts->hosts; ++h) {

@@ -94,7 +94,7 @@ xm_status_t rb_records_take(const xm_plan_t *plan, const xm_executor_t *executor
     take_hops(&taker, plan);
     taker.records = malloc((taker.count + times->count + 1) * sizeof(*taker.records));
     if (taker.records == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu records", taker.count);
+        return XM_NO_MEMORY("%zu records", taker.count);
     }
     take_hops(&taker, plan);
     take_chunks(&taker, times);

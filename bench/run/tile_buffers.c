@@ -60,7 +60,7 @@ static xm_status_t place_dst(const rb_prepared_t *prepared, const rb_tile_buffer
     uint64_t *starts = malloc(((size_t)groups + 1) * sizeof(*starts));
 
     if (starts == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d packed parameters", groups);
+        return XM_NO_MEMORY("%d packed parameters", groups);
     }
     for (int g = 0; g < groups; ++g) {
         starts[g] = place(rb_model_group_bytes(model, g, made->rank), end);
@@ -97,7 +97,7 @@ xm_status_t rb_tile_buffers_create(const rb_prepared_t *prepared, int rank, bool
 
     made.tensors = calloc(count, sizeof(*made.tensors));
     if (offsets == NULL || made.tensors == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu tensors", count);
+        status = XM_NO_MEMORY("%zu tensors", count);
         goto free_offsets;
     }
     measure(&made);
@@ -194,12 +194,10 @@ xm_status_t rb_tile_buffers_expect(rb_tile_buffers_t *buffers, uint64_t salt)
                             xm_plan_tensor_element_size(buffers->plan, (int)i),
                             rb_pattern_tensor_salt(salt, (int)i));
         } else if (bytes > 0) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a second destination");
+            return XM_NO_MEMORY("a second destination");
         }
     }
-    return buffers->expected != NULL
-               ? XM_OK
-               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu tensors", count);
+    return buffers->expected != NULL ? XM_OK : XM_NO_MEMORY("%zu tensors", count);
 }
 
 void rb_tile_buffers_change(const rb_tile_buffers_t *buffers, uint64_t salt, rb_changes_t pattern,

@@ -68,8 +68,7 @@ static xm_status_t parse_choice(const xm_config_row_t *row, const char *text, in
         }
         /* The last word of the type has no bar behind it. */
         if (choice[choice_length] == '\0') {
-            return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not one of %s", row->name, text,
-                                row->type);
+            return XM_MALFORMED("%s: '%s' is not one of %s", row->name, text, row->type);
         }
         choice += choice_length + 1;
     }
@@ -79,8 +78,7 @@ static xm_status_t check_pattern(const xm_config_row_t *row, const char *text)
 {
     return xm_path_pattern_is_valid(text)
                ? XM_OK
-               : xm_error_set(XM_ERR_PARSE,
-                              "%s: '%s' has a percent sign before something else than r (rank), h "
+               : XM_MALFORMED("%s: '%s' has a percent sign before something else than r (rank), h "
                               "(host), p (process id) or another one",
                               row->name, text);
 }
@@ -100,11 +98,9 @@ static xm_status_t check_levels(const xm_config_row_t *row, const char *text)
         xm_text_list_add(names, sizeof(names), ", ", "%s",
                          xm_log_subject_name((xm_log_subject_t)s));
     }
-    return xm_error_set(
-        XM_ERR_PARSE,
-        "%s: '%.*s' is neither a level (error, warn, info, debug, trace) nor of the "
-        "form SUBJECT=LEVEL with one of %s",
-        row->name, length, bad, names);
+    return XM_MALFORMED("%s: '%.*s' is neither a level (error, warn, info, debug, trace) nor of "
+                        "the form SUBJECT=LEVEL with one of %s",
+                        row->name, length, bad, names);
 }
 
 typedef union {
@@ -131,8 +127,8 @@ static xm_status_t parse(const xm_config_row_t *row, const char *text, value_t *
 
         return status < 0 || value->bytes > 0
                    ? status
-                   : xm_error_set(XM_ERR_PARSE, "%s: '%s' is no size; it must be at least a byte",
-                                  row->name, text);
+                   : XM_MALFORMED("%s: '%s' is no size; it must be at least a byte", row->name,
+                                  text);
     }
     if (strcmp(row->type, COUNT) == 0) {
         return xm_text_parse_int(row->name, text, 1, MAX_COUNT, &value->count);
@@ -216,11 +212,9 @@ xm_status_t xm_config_check(void)
         }
         nearest = xm_text_nearest(name, names, XM_CONFIG_COUNT);
         if (nearest != NULL) {
-            return xm_error_set(XM_ERR_NOT_FOUND, "unknown setting %s; did you mean %s?", name,
-                                nearest);
+            return XM_NOT_FOUND("unknown setting %s; did you mean %s?", name, nearest);
         }
-        return xm_error_set(XM_ERR_NOT_FOUND,
-                            "unknown setting %s; docs/configuration.md lists them all", name);
+        return XM_NOT_FOUND("unknown setting %s; docs/configuration.md lists them all", name);
     }
     return XM_OK;
 }

@@ -15,8 +15,8 @@ xm_status_t xm_json_parse(const char *name, const char *text, size_t length, jso
 
     *document = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     return *document != NULL ? XM_OK
-                             : xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", name,
-                                            error.line, error.column, error.text);
+                             : XM_MALFORMED("%s: line %d, column %d: %s", name, error.line,
+                                            error.column, error.text);
 }
 
 const char *xm_json_type(const json_t *value)
@@ -31,10 +31,9 @@ const char *xm_json_type(const json_t *value)
 xm_status_t xm_json_wrong_type(const char *path, const char *expected, const json_t *value)
 {
     if (value == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "key '%s' is missing; it must be %s", path, expected);
+        return XM_MALFORMED("key '%s' is missing; it must be %s", path, expected);
     }
-    return xm_error_set(XM_ERR_PARSE, "%s is %s; it must be %s", path, xm_json_type(value),
-                        expected);
+    return XM_MALFORMED("%s is %s; it must be %s", path, xm_json_type(value), expected);
 }
 
 /* What a document is, by a key that no other kind has; with a value where that tells it. */
@@ -67,7 +66,7 @@ xm_status_t xm_json_check_kind(const json_t *root, const char *wanted)
 
     return kind == NULL || strcmp(kind, wanted) == 0
                ? XM_OK
-               : xm_error_set(XM_ERR_PARSE, "this is %s, not %s", kind, wanted);
+               : XM_MALFORMED("this is %s, not %s", kind, wanted);
 }
 
 /* @p prefix is the path of the object, for the sentence only. */
@@ -91,10 +90,10 @@ xm_status_t xm_json_check_keys(const json_t *object, const char *prefix, const c
         }
         nearest = xm_text_nearest(key, keys, count);
         if (nearest != NULL) {
-            return xm_error_set(XM_ERR_PARSE, "unknown key '%s%s'; did you mean '%s%s'?", prefix,
-                                key, prefix, nearest);
+            return XM_MALFORMED("unknown key '%s%s'; did you mean '%s%s'?", prefix, key, prefix,
+                                nearest);
         }
-        return xm_error_set(XM_ERR_PARSE, "unknown key '%s%s'", prefix, key);
+        return XM_MALFORMED("unknown key '%s%s'", prefix, key);
     }
     return XM_OK;
 }
@@ -127,7 +126,7 @@ xm_status_t xm_json_int(const json_t *parent, const char *key, int *number)
         return xm_json_wrong_type(key, "an integer", value);
     }
     if (json_integer_value(value) < 0 || json_integer_value(value) > INT_MAX) {
-        return xm_error_set(XM_ERR_PARSE, "%s is %" JSON_INTEGER_FORMAT "; it must be 0 … %d", key,
+        return XM_MALFORMED("%s is %" JSON_INTEGER_FORMAT "; it must be 0 … %d", key,
                             json_integer_value(value), INT_MAX);
     }
     *number = (int)json_integer_value(value);

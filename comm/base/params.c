@@ -18,9 +18,8 @@ static xm_status_t read_size(const char *function, const char *type, const void 
     }
     memcpy(size, given, sizeof(*size));
     if (*size < sizeof(*size)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s: struct_size of %s is %zu, not %zu: start from its _INIT macro",
-                            function, type, *size, known);
+        return XM_INVALID("%s: struct_size of %s is %zu, not %zu: start from its _INIT macro",
+                          function, type, *size, known);
     }
     return XM_OK;
 }
@@ -38,10 +37,9 @@ xm_status_t xm_params_copy(const char *function, const char *type, void *own, si
     }
     for (size_t i = size; i < theirs; ++i) {
         if (((const unsigned char *)given)[i] != 0) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "%s: %s has %zu bytes and this library knows %zu of them; byte %zu "
-                                "asks for something that only a newer library has",
-                                function, type, theirs, size, i);
+            return XM_UNSUPPORTED("%s: %s has %zu bytes and this library knows %zu of them; byte "
+                                  "%zu asks for something that only a newer library has",
+                                  function, type, theirs, size, i);
         }
     }
     memcpy(own, given, theirs < size ? theirs : size);
@@ -72,6 +70,6 @@ xm_status_t xm_info_copy(const char *function, const char *type, void *given, co
 
 bool xm_report_null(const char *function, const char *argument)
 {
-    (void)xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
+    (void)XM_INVALID("%s: %s is NULL", function, argument);
     return true;
 }

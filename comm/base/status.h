@@ -21,6 +21,17 @@
  */
 XM_API xm_status_t xm_error_set(xm_status_t status, const char *format, ...) XM_PRINTF(2, 3);
 
+/** xm_error_set() of the failures that most code can find: what there was no memory for ("%d
+ * ranks"), what somebody gave that cannot be, what cannot be read, and those called as the status.
+ */
+#define XM_NO_MEMORY(...)   xm_error_set(XM_ERR_NO_MEMORY, "no memory for " __VA_ARGS__)
+#define XM_INVALID(...)     xm_error_set(XM_ERR_INVALID_ARGUMENT, __VA_ARGS__)
+#define XM_MALFORMED(...)   xm_error_set(XM_ERR_PARSE, __VA_ARGS__)
+#define XM_UNSUPPORTED(...) xm_error_set(XM_ERR_UNSUPPORTED, __VA_ARGS__)
+#define XM_NO_SOLUTION(...) xm_error_set(XM_ERR_NO_SOLUTION, __VA_ARGS__)
+#define XM_MISMATCH(...)    xm_error_set(XM_ERR_MISMATCH, __VA_ARGS__)
+#define XM_NOT_FOUND(...)   xm_error_set(XM_ERR_NOT_FOUND, __VA_ARGS__)
+
 /** The same with its arguments in a list, for detectors that have a format of their own. */
 xm_status_t xm_error_set_list(xm_status_t status, const char *format, va_list args) XM_PRINTF(2, 0);
 

@@ -106,16 +106,14 @@ xm_status_t xm_text_choose(const char *what, const char *name, const char *const
         }
     }
     if (nearest != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unknown %s '%s'; did you mean %s?", what,
-                            name, nearest);
+        return XM_INVALID("unknown %s '%s'; did you mean %s?", what, name, nearest);
     }
     known[0] = '\0';
     for (size_t i = 0; i < count && used < sizeof(known); ++i) {
         used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", i > 0 ? ", " : "",
                                  names[i]);
     }
-    return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unknown %s '%s'; known are %s", what, name,
-                        known);
+    return XM_INVALID("unknown %s '%s'; known are %s", what, name, known);
 }
 
 /* strtoll() and strtod() skip blanks and take words such as "nan", which are no numbers here. */
@@ -133,12 +131,11 @@ xm_status_t xm_text_parse_int(const char *what, const char *text, int64_t minimu
     errno = 0;
     parsed = strtoll(text, &end, 10);
     if (!starts_like_number(text) || end == text || *end != '\0') {
-        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not an integer", what, text);
+        return XM_MALFORMED("%s: '%s' is not an integer", what, text);
     }
     /* ERANGE matters if a limit is that of the type: strtoll() then returns the limit itself. */
     if (errno == ERANGE || parsed < minimum || parsed > maximum) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: %s is outside %" PRId64 " … %" PRId64,
-                            what, text, minimum, maximum);
+        return XM_INVALID("%s: %s is outside %" PRId64 " … %" PRId64, what, text, minimum, maximum);
     }
     *value = parsed;
     return XM_OK;
@@ -151,12 +148,11 @@ xm_status_t xm_text_parse_double(const char *what, const char *text, double mini
     double parsed = strtod(text, &end);
 
     if (!starts_like_number(text) || end == text || *end != '\0' || !isfinite(parsed)) {
-        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a number", what, text);
+        return XM_MALFORMED("%s: '%s' is not a number", what, text);
     }
     /* Infinity has been refused above, so an open limit can be given as any large number. */
     if (parsed < minimum || parsed > maximum) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: %s is outside %g … %g", what, text,
-                            minimum, maximum);
+        return XM_INVALID("%s: %s is outside %g … %g", what, text, minimum, maximum);
     }
     *value = parsed;
     return XM_OK;
@@ -181,7 +177,7 @@ xm_status_t xm_text_parse_bytes(const char *what, const char *text, uint64_t *by
 
     /* No sign is allowed: a count of bytes has none. */
     if (*text < '0' || *text > '9' || !isfinite(number)) {
-        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a byte count", what, text);
+        return XM_MALFORMED("%s: '%s' is not a byte count", what, text);
     }
     for (size_t i = 0; i < sizeof(byte_units) / sizeof(byte_units[0]); ++i) {
         if (strcmp(end, byte_units[i].suffix) == 0) {
@@ -194,8 +190,7 @@ xm_status_t xm_text_parse_bytes(const char *what, const char *text, uint64_t *by
             return XM_OK;
         }
     }
-    return xm_error_set(
-        XM_ERR_PARSE,
+    return XM_MALFORMED(
         "%s: '%s' is not a byte count (digits, then K, M, G, KiB, MiB, GiB, kB, MB or GB)", what,
         text);
 }

@@ -42,7 +42,7 @@ xm_status_t xm_file_beside(const char *path, char temporary[PATH_MAX], int *fd)
 {
     if (snprintf(temporary, PATH_MAX, "%s.%d.tmp", path, (int)getpid()) >= PATH_MAX) {
         errno = ENAMETOOLONG;
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "path of %zu bytes is too long", strlen(path));
+        return XM_INVALID("path of %zu bytes is too long", strlen(path));
     }
     for (int attempt = 0; attempt < 2; ++attempt) {
         *fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -126,8 +126,7 @@ xm_status_t xm_file_check_output(const char *option, const char *path)
     int reason = path != NULL ? cannot_write(path) : 0;
 
     return reason == 0 ? XM_OK
-                       : xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: cannot write '%s': %s", option,
-                                      path, strerror(reason));
+                       : XM_INVALID("%s: cannot write '%s': %s", option, path, strerror(reason));
 }
 
 /* A path that is wrong is its giver's mistake; an exhausted or broken machine is not. A file that
@@ -165,8 +164,8 @@ xm_status_t xm_file_open(const char *path, uint64_t largest, int *fd, size_t *si
     } else if (!S_ISREG(about.st_mode) && !standard) {
         status = cannot_read(path, ENXIO);
     } else if (S_ISREG(about.st_mode) && (uint64_t)about.st_size > largest) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED, "cannot read %s: larger than %s", path,
-                              xm_text_format_bytes(largest, limit, sizeof(limit)));
+        status = XM_UNSUPPORTED("cannot read %s: larger than %s", path,
+                                xm_text_format_bytes(largest, limit, sizeof(limit)));
     } else {
         *fd = opened;
         *size = S_ISREG(about.st_mode) ? (size_t)about.st_size : 0;
@@ -219,8 +218,8 @@ static xm_status_t read_all(int fd, const char *path, size_t size, char **text, 
         status = read_piece(fd, path, buffer + used, capacity - 1 - used, &got);
         used += got;
         if (status == XM_OK && used > XM_TEXT_LARGEST) {
-            status = xm_error_set(XM_ERR_UNSUPPORTED, "cannot read %s: larger than %d MiB", path,
-                                  XM_TEXT_LARGEST >> 20);
+            status =
+                XM_UNSUPPORTED("cannot read %s: larger than %d MiB", path, XM_TEXT_LARGEST >> 20);
         }
     }
     if (status < 0) {

@@ -32,7 +32,7 @@ const char *xm_severity_name(xm_severity_t severity)
 xm_status_t xm_findings_create(xm_findings_t **findings)
 {
     *findings = calloc(1, sizeof(**findings));
-    return *findings != NULL ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory for findings");
+    return *findings != NULL ? XM_OK : XM_NO_MEMORY("findings");
 }
 
 bool xm_findings_add(xm_findings_t *findings, const xm_finding_t *finding)

@@ -11,9 +11,8 @@ xm_status_t xm_doctor_examine(const xm_doctor_params_t *params, xm_findings_t **
     xm_status_t status;
 
     if (params->facts == NULL || params->local_ranks < 1 || params->ranks < params->local_ranks) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_doctor_examine: %d of %d ranks, %s facts",
-                            params->local_ranks, params->ranks,
-                            params->facts != NULL ? "with" : "without");
+        return XM_INVALID("xm_doctor_examine: %d of %d ranks, %s facts", params->local_ranks,
+                          params->ranks, params->facts != NULL ? "with" : "without");
     }
     doctor.facts = params->facts;
     status = xm_findings_create(&doctor.findings);
@@ -26,7 +25,7 @@ xm_status_t xm_doctor_examine(const xm_doctor_params_t *params, xm_findings_t **
     xm_doctor_check_clocks(&doctor);
     if (doctor.no_memory) {
         xm_findings_destroy(doctor.findings);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for findings");
+        return XM_NO_MEMORY("findings");
     }
     *findings = doctor.findings;
     return XM_OK;

@@ -110,7 +110,7 @@ static xm_status_t compare_clocks(xm_bootstrap_t *bootstrap, double timeout, xm_
     xm_status_t status = XM_OK;
 
     if (all == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the clocks of %d ranks", size);
+        return XM_NO_MEMORY("the clocks of %d ranks", size);
     }
     for (int round = 0; status == XM_OK && round < ROUNDS; ++round) {
         int64_t begin = xm_clock_read_ns(CLOCK_REALTIME), end, theirs;
@@ -150,7 +150,7 @@ static xm_status_t gather_cards(xm_bootstrap_t *bootstrap, double timeout, xm_re
     }
     all = malloc((size_t)self->ranks * XM_CARD_SIZE);
     if (all == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the cards of %d ranks", self->ranks);
+        return XM_NO_MEMORY("the cards of %d ranks", self->ranks);
     }
     xm_card_encode(&mine, own);
     status = xm_bootstrap_allgather(bootstrap, own, all, XM_CARD_SIZE, timeout);
@@ -200,7 +200,7 @@ static xm_status_t add(xm_report_t *self, const xm_finding_t *finding, int first
         entry->row.ranks = entry->ranks = calloc((size_t)self->ranks, sizeof(*entry->ranks));
     }
     if (entry == NULL || entry->ranks == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a row of findings");
+        return XM_NO_MEMORY("a row of findings");
     }
     for (int rank = first; rank <= last && entry->row.count < self->ranks; ++rank) {
         entry->ranks[entry->row.count++] = rank;
@@ -247,7 +247,7 @@ static xm_status_t gather_findings(xm_bootstrap_t *bootstrap, double timeout, xm
     }
     blob = malloc(count * XM_FINDING_SIZE + 1);
     if (blob == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu findings", count);
+        return XM_NO_MEMORY("%zu findings", count);
     }
     for (size_t i = 0; i < count; ++i) {
         xm_finding_encode(xm_findings_get(own, (int)i), blob + i * XM_FINDING_SIZE);
@@ -279,7 +279,7 @@ static xm_status_t compare(xm_report_t *self)
     }
     status = xm_doctor_compare(self->cards, self->ranks, findings)
                  ? add_all(self, findings, 0, self->ranks - 1)
-                 : xm_error_set(XM_ERR_NO_MEMORY, "no memory for findings");
+                 : XM_NO_MEMORY("findings");
     xm_findings_destroy(findings);
     return status;
 }
@@ -341,13 +341,12 @@ xm_status_t xm_report_create(xm_bootstrap_t *bootstrap, double timeout,
     xm_status_t status;
 
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a check-up");
+        return XM_NO_MEMORY("a check-up");
     }
     self->ranks = bootstrap != NULL ? xm_bootstrap_size(bootstrap) : 1;
     self->cards = calloc((size_t)self->ranks, sizeof(*self->cards));
     status = self->cards != NULL ? examine(bootstrap, timeout, params, self)
-                                 : xm_error_set(XM_ERR_NO_MEMORY,
-                                                "no memory for the cards of %d ranks", self->ranks);
+                                 : XM_NO_MEMORY("the cards of %d ranks", self->ranks);
     if (status < 0) {
         xm_report_destroy(self);
         return status;

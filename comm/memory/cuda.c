@@ -132,7 +132,7 @@ static xm_status_t cuda_queue_create(xm_memory_space_t *base, xm_memory_queue_t 
     xm_status_t status;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a queue");
+        return XM_NO_MEMORY("a queue");
     }
     made->base.space = base;
     status = xm_cuda_enter(space);
@@ -187,7 +187,7 @@ static xm_status_t cuda_mark_create(xm_memory_space_t *base, xm_memory_mark_t **
     xm_status_t status;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mark");
+        return XM_NO_MEMORY("a mark");
     }
     *made = (xm_cuda_mark_t){.base.space = base};
     status = xm_cuda_enter(space);
@@ -340,7 +340,7 @@ xm_status_t xm_memory_cuda_of(const xm_memory_place_t *place, xm_memory_space_t 
     xm_status_t status;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a memory space");
+        return XM_NO_MEMORY("a memory space");
     }
     made->base = (xm_memory_space_t){.ops = &cuda_ops, .device = place->device};
     status = xm_cuda_driver_open(&made->driver);
@@ -394,8 +394,8 @@ xm_status_t xm_memory_cuda_create(int device, xm_memory_space_t **space)
     xm_status_t status = xm_memory_cuda_count(&count);
 
     if (status == XM_OK && (device < 0 || device >= count)) {
-        status = xm_error_set(XM_ERR_NOT_FOUND, "CUDA device %d does not exist, there %s %d",
-                              device, count == 1 ? "is" : "are", count);
+        status = XM_NOT_FOUND("CUDA device %d does not exist, there %s %d", device,
+                              count == 1 ? "is" : "are", count);
     }
     return status == XM_OK ? xm_memory_cuda_of(&place, space) : status;
 }

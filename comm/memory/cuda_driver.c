@@ -29,15 +29,14 @@ static xm_status_t load(xm_cuda_driver_t *driver, int flags)
     if (driver->library == NULL) {
         const char *reason = dlerror();
 
-        return xm_error_set(XM_ERR_UNSUPPORTED, "no CUDA: %s",
-                            reason != NULL ? reason : "libcuda.so.1 is not loaded");
+        return XM_UNSUPPORTED("no CUDA: %s",
+                              reason != NULL ? reason : "libcuda.so.1 is not loaded");
     }
     for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); ++i) {
         void *symbol = dlsym(driver->library, symbols[i].name);
 
         if (symbol == NULL) {
-            (void)xm_error_set(XM_ERR_UNSUPPORTED, "no CUDA: %s has no %s", library_name,
-                               symbols[i].name);
+            (void)XM_UNSUPPORTED("no CUDA: %s has no %s", library_name, symbols[i].name);
             xm_cuda_driver_close(driver);
             return XM_ERR_UNSUPPORTED;
         }

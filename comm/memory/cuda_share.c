@@ -57,9 +57,9 @@ static xm_status_t open_own(const xm_cuda_space_t *space, const xm_memory_share_
                             void **address)
 {
     if (share->device != space->base.device) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "devices %d and %d are both this process's: their memory is not opened",
-                            space->base.device, (int)share->device);
+        return XM_UNSUPPORTED(
+            "devices %d and %d are both this process's: their memory is not opened",
+            space->base.device, (int)share->device);
     }
     *address = (void *)(uintptr_t)share->address;
     return XM_OK;

@@ -18,7 +18,7 @@ static xm_status_t host_allocate(xm_memory_space_t *space, size_t bytes, void **
 
     (void)space;
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu bytes", bytes);
+        return XM_NO_MEMORY("%zu bytes", bytes);
     }
     *address = made;
     return XM_OK;
@@ -45,8 +45,7 @@ static xm_status_t host_share(xm_memory_space_t *space, const void *address,
 {
     (void)space;
     (void)share;
-    return xm_error_set(XM_ERR_UNSUPPORTED, "host memory at %p cannot be opened by others",
-                        address);
+    return XM_UNSUPPORTED("host memory at %p cannot be opened by others", address);
 }
 
 /* A handle of a device's memory that comes here by mistake is refused with its device. */
@@ -55,8 +54,7 @@ static xm_status_t host_open(xm_memory_space_t *space, const xm_memory_share_t *
 {
     (void)space;
     (void)address;
-    return xm_error_set(XM_ERR_UNSUPPORTED, "memory of device %" PRId64 " is not the host's",
-                        share->device);
+    return XM_UNSUPPORTED("memory of device %" PRId64 " is not the host's", share->device);
 }
 
 static xm_status_t host_queue_create(xm_memory_space_t *space, xm_memory_queue_t **queue)
@@ -64,7 +62,7 @@ static xm_status_t host_queue_create(xm_memory_space_t *space, xm_memory_queue_t
     xm_memory_queue_t *made = malloc(sizeof(*made));
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a queue");
+        return XM_NO_MEMORY("a queue");
     }
     made->space = space;
     *queue = made;
@@ -97,7 +95,7 @@ static xm_status_t host_mark_create(xm_memory_space_t *space, xm_memory_mark_t *
     xm_memory_mark_t *made = malloc(sizeof(*made));
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mark");
+        return XM_NO_MEMORY("a mark");
     }
     made->space = space;
     *mark = made;
@@ -120,9 +118,7 @@ static xm_status_t host_mark_set(xm_memory_mark_t *mark, xm_memory_queue_t *queu
 static xm_status_t host_mark_stream(xm_memory_mark_t *mark, void *stream)
 {
     (void)mark;
-    return stream == NULL
-               ? XM_OK
-               : xm_error_set(XM_ERR_INVALID_ARGUMENT, "host memory has no streams to follow");
+    return stream == NULL ? XM_OK : XM_INVALID("host memory has no streams to follow");
 }
 
 /* Never XM_IN_PROGRESS: a caller that polls goes on at its first look. */
@@ -162,7 +158,7 @@ xm_status_t xm_memory_host_create(xm_memory_space_t **space)
     xm_memory_space_t *made = malloc(sizeof(*made));
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a memory space");
+        return XM_NO_MEMORY("a memory space");
     }
     *made = (xm_memory_space_t){.ops = &host_ops, .device = -1, .name = "host"};
     *space = made;

@@ -124,8 +124,7 @@ static xm_status_t make_file(xm_shared_memory_t *memory)
                             memory->length, strerror(errno));
     }
     if (fcntl(memory->fd, F_ADD_SEALS, size_seals) != 0 || fstat(memory->fd, &info) != 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "the size of a shared memory cannot be sealed: %s",
-                            strerror(errno));
+        return XM_UNSUPPORTED("the size of a shared memory cannot be sealed: %s", strerror(errno));
     }
     memory->inode = (uint64_t)info.st_ino;
     return XM_OK;
@@ -176,12 +175,11 @@ xm_status_t xm_shared_memory_create(uint64_t length, xm_shared_memory_t **memory
         return XM_ERR_INVALID_ARGUMENT;
     }
     if (!is_length(length)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a shared memory cannot have %" PRIu64 " bytes", length);
+        return XM_INVALID("a shared memory cannot have %" PRIu64 " bytes", length);
     }
     created = calloc(1, sizeof(*created));
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a shared memory");
+        return XM_NO_MEMORY("a shared memory");
     }
     created->length = length;
     created->room = in_pages(length);
@@ -250,10 +248,9 @@ void xm_shared_memory_destroy(xm_shared_memory_t *memory)
 /* One sentence for all signs that the file is not the one of the key. */
 static xm_status_t refuse(const fields_t *fields, const char *what)
 {
-    return xm_error_set(XM_ERR_MISMATCH,
-                        "file %" PRIu32 " of process %" PRIu32 " %s: the shared memory of %" PRIu64
-                        " bytes is gone",
-                        fields->fd, fields->pid, what, fields->length);
+    return XM_MISMATCH("file %" PRIu32 " of process %" PRIu32 " %s: the shared memory of %" PRIu64
+                       " bytes is gone",
+                       fields->fd, fields->pid, what, fields->length);
 }
 
 /* Checks the file itself: its kind, number and size. It is looked at before it is opened,

@@ -163,16 +163,14 @@ static xm_status_t take_curve(const xm_probe_t *probe, const xm_collective_axis_
 
     if (numbers == NULL || count % POINT_NUMBERS != 0 ||
         count > sizeof(taken.points) / sizeof(taken.points[0]) * POINT_NUMBERS) {
-        return xm_error_set(XM_ERR_PARSE, "probe: the step '%s' has a wrong number of values",
-                            step);
+        return XM_MALFORMED("probe: the step '%s' has a wrong number of values", step);
     }
     made.count = count / POINT_NUMBERS;
     for (size_t i = 0; i < made.count; ++i) {
         double bytes = numbers[POINT_NUMBERS * i];
 
         if (!(bytes >= 1 && bytes < 0x1p53)) {
-            return xm_error_set(XM_ERR_PARSE, "probe: the step '%s' has a tensor of %g bytes", step,
-                                bytes);
+            return XM_MALFORMED("probe: the step '%s' has a tensor of %g bytes", step, bytes);
         }
         taken.points[i] = (xm_curve_point_t){(uint64_t)bytes, numbers[POINT_NUMBERS * i + 1]};
         taken.spread[i] = numbers[POINT_NUMBERS * i + 2];

@@ -56,8 +56,7 @@ xm_status_t xm_collective_agree(const xm_collective_job_t *job, xm_status_t stat
     }
     all = calloc((size_t)job->ranks, sizeof(*all));
     if (all == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the fault statuses of %d ranks",
-                            job->ranks);
+        return XM_NO_MEMORY("the fault statuses of %d ranks", job->ranks);
     }
     shared = job->allgather(job->context, &own, all, sizeof(own));
     failed = shared == XM_OK ? worst(all, job->ranks) : -1;
@@ -86,7 +85,7 @@ static xm_status_t find_grid(const xm_collective_job_t *job, int *hosts, int *de
     xm_status_t status = XM_OK;
 
     if (count == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", job->ranks);
+        return XM_NO_MEMORY("%d hosts", job->ranks);
     }
     *hosts = 0;
     for (int r = 0; r < job->ranks; ++r) {
@@ -101,10 +100,9 @@ static xm_status_t find_grid(const xm_collective_job_t *job, int *hosts, int *de
     *devices = count[0];
     for (int h = 1; status == XM_OK && h < *hosts; ++h) {
         if (count[h] != *devices) {
-            status = xm_error_set(XM_ERR_UNSUPPORTED,
-                                  "host 0 has %d ranks and host %d has %d; the axes of a mesh need "
-                                  "equally many",
-                                  *devices, h, count[h]);
+            status = XM_UNSUPPORTED(
+                "host 0 has %d ranks and host %d has %d; the axes of a mesh need equally many",
+                *devices, h, count[h]);
         }
     }
     free(count);
@@ -133,7 +131,7 @@ xm_status_t xm_collective_axes(const xm_collective_job_t *job,
     xm_status_t status;
 
     if (job->ranks < 2) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "one rank has no collectives");
+        return XM_UNSUPPORTED("one rank has no collectives");
     }
     status = find_grid(job, &hosts, &devices, &local);
     if (status < 0) {
@@ -276,8 +274,7 @@ static xm_status_t prepare(trial_t *trial, size_t whole)
     most = trial->in_count > trial->out_count ? trial->in_count : trial->out_count;
     trial->host = calloc(most, sizeof(int32_t));
     if (trial->host == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a tensor of %zu bytes",
-                            most * sizeof(int32_t));
+        return XM_NO_MEMORY("a tensor of %zu bytes", most * sizeof(int32_t));
     }
     status = ops->allocate(trial->library, trial->in_count * sizeof(int32_t), &trial->in);
     if (status == XM_OK) {
@@ -333,11 +330,7 @@ static xm_status_t time_batch(trial_t *trial, int batch, bool warm, double *slow
     const xm_collective_job_t *job = trial->job;
     xm_collective_library_t *library = trial->library;
     double own = 0, *all = calloc((size_t)job->ranks, sizeof(*all));
-    xm_status_t status = all != NULL ? XM_OK
-                                     : xm_error_set(XM_ERR_NO_MEMORY,
-                                                    "no memory for the times of "
-                                                    "%d ranks",
-                                                    job->ranks),
+    xm_status_t status = all != NULL ? XM_OK : XM_NO_MEMORY("the times of %d ranks", job->ranks),
                 shared;
 
     if (status == XM_OK && warm) {
@@ -475,10 +468,9 @@ xm_status_t xm_collective_measure(const xm_collective_job_t *job, xm_collective_
         }
     }
     if (count < 2) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a largest tensor of %llu bytes leaves one size for %d devices; a "
-                            "curve needs two",
-                            (unsigned long long)effort->max_bytes, axis->size);
+        return XM_INVALID(
+            "a largest tensor of %llu bytes leaves one size for %d devices; a curve needs two",
+            (unsigned long long)effort->max_bytes, axis->size);
     }
     measured->count = xm_curve_smooth(measured->points, measured->spread, count);
     return XM_OK;

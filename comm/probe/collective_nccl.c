@@ -118,8 +118,7 @@ static xm_status_t share_id(const nccl_t *nccl, xm_nccl_id_t *id)
 {
     const xm_collective_job_t *job = nccl->job;
     xm_nccl_id_t own = {{0}}, *all = calloc((size_t)job->ranks, sizeof(*all));
-    xm_status_t status =
-        all != NULL ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ids", job->ranks);
+    xm_status_t status = all != NULL ? XM_OK : XM_NO_MEMORY("%d ids", job->ranks);
 
     if (status == XM_OK && nccl->axis.root == job->rank) {
         int result = nccl->api.ncclGetUniqueId(&own);
@@ -367,12 +366,10 @@ static xm_status_t choose_device(const xm_collective_job_t *job, const place_t *
         return XM_OK;
     }
     *device = 0;
-    return devices == 1
-               ? XM_OK
-               : xm_error_set(XM_ERR_UNSUPPORTED,
-                              "NCCL needs a device for each rank, and a host has %d ranks and %d "
-                              "CUDA devices",
-                              on_host, devices);
+    return devices == 1 ? XM_OK
+                        : XM_UNSUPPORTED("NCCL needs a device for each rank, and a host has %d "
+                                         "ranks and %d CUDA devices",
+                                         on_host, devices);
 }
 
 /* A failure that is certain is found here, before any rank depends on this one. */
@@ -383,14 +380,13 @@ static xm_status_t open_library(nccl_t *nccl, place_t *own)
     xm_status_t status = xm_memory_cuda_count(&devices);
 
     if (status == XM_OK && devices == 0) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED, "no CUDA: the driver knows no device");
+        status = XM_UNSUPPORTED("no CUDA: the driver knows no device");
     }
     if (status == XM_OK) {
         status = xm_nccl_library_open(&nccl->api);
     }
     if (status == XM_OK && blocking != NULL && strcmp(blocking, "1") == 0) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED,
-                              "NCCL_COMM_BLOCKING=1 would let NCCL wait without a deadline");
+        status = XM_UNSUPPORTED("NCCL_COMM_BLOCKING=1 would let NCCL wait without a deadline");
     }
     if (status == XM_OK) {
         *own = (place_t){
@@ -408,8 +404,8 @@ static xm_status_t open_device(nccl_t *nccl, const place_t *places)
 
     for (int r = 0; status == XM_OK && r < job->ranks; ++r) {
         if (places[r].version != nccl->api.version) {
-            status = xm_error_set(XM_ERR_MISMATCH, "NCCL is version %d here and %d on rank %d",
-                                  (int)nccl->api.version, (int)places[r].version, r);
+            status = XM_MISMATCH("NCCL is version %d here and %d on rank %d",
+                                 (int)nccl->api.version, (int)places[r].version, r);
         }
     }
     if (status == XM_OK) {
@@ -430,9 +426,7 @@ xm_status_t xm_collective_nccl_open(const xm_collective_job_t *job,
 {
     nccl_t *nccl = calloc(1, sizeof(*nccl));
     place_t own = {0}, *places = calloc((size_t)job->ranks, sizeof(*places));
-    xm_status_t status = nccl != NULL && places != NULL
-                             ? XM_OK
-                             : xm_error_set(XM_ERR_NO_MEMORY, "no memory for NCCL");
+    xm_status_t status = nccl != NULL && places != NULL ? XM_OK : XM_NO_MEMORY("NCCL");
 
     if (status == XM_OK) {
         nccl->base.ops = &nccl_ops;

@@ -33,8 +33,7 @@ static xm_status_t load_module(open_module_t **open)
     if (symbol == NULL) {
         const char *reason = dlerror();
 
-        return xm_error_set(XM_ERR_UNSUPPORTED, "no MPI: %s",
-                            reason != NULL ? reason : module_name);
+        return XM_UNSUPPORTED("no MPI: %s", reason != NULL ? reason : module_name);
     }
     memcpy(open, &symbol, sizeof(symbol));
     return XM_OK;

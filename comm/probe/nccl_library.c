@@ -25,9 +25,8 @@ static xm_status_t find_symbols(xm_nccl_library_t *nccl)
         void *symbol = dlsym(nccl->library, symbols[i].name);
 
         if (symbol == NULL) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "no NCCL: %s has no %s; 2.14 or later is needed", library_name,
-                                symbols[i].name);
+            return XM_UNSUPPORTED("no NCCL: %s has no %s; 2.14 or later is needed", library_name,
+                                  symbols[i].name);
         }
         memcpy((char *)nccl + symbols[i].offset, &symbol, sizeof(symbol));
     }
@@ -45,8 +44,8 @@ xm_status_t xm_nccl_library_open(xm_nccl_library_t *nccl)
         /* dlerror() forgets its text after one call. */
         const char *reason = dlerror();
 
-        return xm_error_set(XM_ERR_UNSUPPORTED, "no NCCL: %s",
-                            reason != NULL ? reason : "libnccl.so.2 cannot be opened");
+        return XM_UNSUPPORTED("no NCCL: %s",
+                              reason != NULL ? reason : "libnccl.so.2 cannot be opened");
     }
     status = find_symbols(nccl);
     if (status < 0) {
@@ -58,9 +57,8 @@ xm_status_t xm_nccl_library_open(xm_nccl_library_t *nccl)
     }
     /* The functions alone do not decide: the promises of the version are relied on as well. */
     if (nccl->version < XM_NCCL_OLDEST) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "no NCCL: %s is version number %d; 2.14 (%d) or later is needed",
-                            library_name, nccl->version, XM_NCCL_OLDEST);
+        return XM_UNSUPPORTED("no NCCL: %s is version number %d; 2.14 (%d) or later is needed",
+                              library_name, nccl->version, XM_NCCL_OLDEST);
     }
     return XM_OK;
 }

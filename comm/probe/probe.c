@@ -540,8 +540,7 @@ static xm_status_t check_state(const xm_probe_t *probe)
         }
     }
     return good ? XM_OK
-                : xm_error_set(XM_ERR_PARSE,
-                               "probe: a step of the results so far has a wrong number of values");
+                : XM_MALFORMED("probe: a step of the results so far has a wrong number of values");
 }
 
 /* The sequence of steps. Collectives come last, since they need most time and add most to a
@@ -592,18 +591,15 @@ static xm_status_t check_params(const xm_probe_params_t *params)
 {
     if (params->max_bytes != 0 &&
         (params->max_bytes < MIN_MAX_BYTES || params->max_bytes > UINT64_C(1) << 40)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "probe: the largest message is %llu bytes; it must be 64 KiB to 1 TiB",
-                            (unsigned long long)params->max_bytes);
+        return XM_INVALID("probe: the largest message is %llu bytes; it must be 64 KiB to 1 TiB",
+                          (unsigned long long)params->max_bytes);
     }
     if (params->repetitions < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "probe: %d repetitions; there cannot be fewer than 0",
-                            params->repetitions);
+        return XM_INVALID("probe: %d repetitions; there cannot be fewer than 0",
+                          params->repetitions);
     }
     if (!isfinite(params->budget) || params->budget < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "probe: a budget of %g seconds; it cannot be negative", params->budget);
+        return XM_INVALID("probe: a budget of %g seconds; it cannot be negative", params->budget);
     }
     return params->collectives != NULL ? xm_collective_check_choice(params->collectives) : XM_OK;
 }

@@ -118,7 +118,7 @@ static xm_status_t read_step(xm_probe_state_t *state, const char *name, const js
 
         numbers[i] = json_number_value(number);
         if (!json_is_number(number) || numbers[i] < 0) {
-            status = xm_error_set(XM_ERR_PARSE, "%s[%zu] is not a number of at least 0", name, i);
+            status = XM_MALFORMED("%s[%zu] is not a number of at least 0", name, i);
         }
     }
     if (status == XM_OK) {
@@ -150,13 +150,12 @@ static xm_status_t from_json(json_t *root, const char *job, xm_probe_state_t *st
     /* Other versions are refused and not converted: to measure again is cheap compared with a wrong
      * profile. */
     if (version != FORMAT_VERSION) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "probe is %d; this program reads version %d",
-                            version, FORMAT_VERSION);
+        return XM_UNSUPPORTED("probe is %d; this program reads version %d", version,
+                              FORMAT_VERSION);
     }
     if (strcmp(written_for, job) != 0) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "the results so far are of another job (%.200s); this one is %.200s",
-                            written_for, job);
+        return XM_MISMATCH("the results so far are of another job (%.200s); this one is %.200s",
+                           written_for, job);
     }
     /* The cast only removes const, as the macro wants it; nothing is changed. */
     json_object_foreach((json_t *)steps, name, numbers)

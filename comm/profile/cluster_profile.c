@@ -35,7 +35,7 @@ const char *xm_link_class_name(xm_link_class_t link)
 static xm_status_t check_positive(const char *key, double value)
 {
     if (!isfinite(value) || value <= 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s is %g; it must be positive", key, value);
+        return XM_INVALID("%s is %g; it must be positive", key, value);
     }
     return XM_OK;
 }
@@ -44,8 +44,7 @@ static xm_status_t check_positive(const char *key, double value)
 static xm_status_t check_not_negative(const char *key, double value)
 {
     if (!isfinite(value) || value < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s is %g; it must not be negative", key,
-                            value);
+        return XM_INVALID("%s is %g; it must not be negative", key, value);
     }
     return XM_OK;
 }
@@ -54,16 +53,14 @@ static xm_status_t check_not_negative(const char *key, double value)
 static xm_status_t check_sizes(int hosts, int devices_per_host)
 {
     if (hosts < 1) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "hosts is %d; it must be at least 1", hosts);
+        return XM_INVALID("hosts is %d; it must be at least 1", hosts);
     }
     if (devices_per_host < 1) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "devices_per_host is %d; it must be at least 1", devices_per_host);
+        return XM_INVALID("devices_per_host is %d; it must be at least 1", devices_per_host);
     }
     if (hosts > MAX_DEVICES / devices_per_host) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "hosts x devices_per_host is %d x %d; a cluster has at most %d devices",
-                            hosts, devices_per_host, MAX_DEVICES);
+        return XM_INVALID("hosts x devices_per_host is %d x %d; a cluster has at most %d devices",
+                          hosts, devices_per_host, MAX_DEVICES);
     }
     return XM_OK;
 }
@@ -98,8 +95,7 @@ static xm_status_t check_network(const xm_cluster_profile_params_t *params)
         }
     }
     if (params->nics_per_host < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "nic.per_host is %d; it must be at least 1",
-                            params->nics_per_host);
+        return XM_INVALID("nic.per_host is %d; it must be at least 1", params->nics_per_host);
     }
     if ((status = check_not_negative("nic.spread", params->nic_spread)) < 0 ||
         (status = check_not_negative("nic.both_ways_bytes_per_s", params->nic_both_ways)) < 0 ||
@@ -112,9 +108,8 @@ static xm_status_t check_network(const xm_cluster_profile_params_t *params)
         return status;
     }
     if (params->hosts_per_rack < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "uplink.hosts_per_rack is %d; it must be at least 1",
-                            params->hosts_per_rack);
+        return XM_INVALID("uplink.hosts_per_rack is %d; it must be at least 1",
+                          params->hosts_per_rack);
     }
     return params->hosts_per_rack == 0
                ? XM_OK
@@ -126,8 +121,8 @@ static xm_status_t check_network(const xm_cluster_profile_params_t *params)
 static xm_status_t check_collectives(const xm_cluster_profile_params_t *params)
 {
     if (params->collective_count > MAX_COLLECTIVES) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%zu collectives; a profile has at most %d",
-                            params->collective_count, MAX_COLLECTIVES);
+        return XM_INVALID("%zu collectives; a profile has at most %d", params->collective_count,
+                          MAX_COLLECTIVES);
     }
     for (size_t i = 0; i < params->collective_count; ++i) {
         char name[40];
@@ -141,9 +136,8 @@ static xm_status_t check_collectives(const xm_cluster_profile_params_t *params)
         /* Quadratic, but MAX_COLLECTIVES bounds it. */
         for (size_t j = 0; j < i; ++j) {
             if (xm_collective_curve_same(&params->collectives[i], &params->collectives[j])) {
-                return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                    "%s is about the same collective and group as collectives[%zu]",
-                                    name, j);
+                return XM_INVALID("%s is about the same collective and group as collectives[%zu]",
+                                  name, j);
             }
         }
     }
@@ -156,12 +150,11 @@ static xm_status_t check_computation(const xm_cluster_profile_params_t *params)
     xm_status_t status = XM_OK;
 
     if (!(params->gradient_overlap >= 0) || params->gradient_overlap > 1) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "gradient_overlap is %g; it must be 0 to 1",
-                            params->gradient_overlap);
+        return XM_INVALID("gradient_overlap is %g; it must be 0 to 1", params->gradient_overlap);
     }
     if (params->op_time_count > MAX_OP_TIMES) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%zu op_times; a profile has at most %d",
-                            params->op_time_count, MAX_OP_TIMES);
+        return XM_INVALID("%zu op_times; a profile has at most %d", params->op_time_count,
+                          MAX_OP_TIMES);
     }
     for (size_t i = 0; status == XM_OK && i < params->op_time_count; ++i) {
         char name[40];
@@ -196,12 +189,11 @@ static xm_status_t check(const xm_cluster_profile_params_t *params)
     xm_status_t status;
 
     if (params->name == NULL || params->name[0] == '\0') {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "name is empty; it must say which cluster");
+        return XM_INVALID("name is empty; it must say which cluster");
     }
     /* A profile that does not say where its numbers come from cannot be judged later. */
     if (params->provenance == NULL || params->provenance[0] == '\0') {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "provenance is empty; it must say how the numbers came about");
+        return XM_INVALID("provenance is empty; it must say how the numbers came about");
     }
     status = check_sizes(params->hosts, params->devices_per_host);
     if (status == XM_OK) {

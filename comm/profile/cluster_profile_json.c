@@ -25,9 +25,8 @@ static xm_status_t check_version(const json_t *root)
     xm_status_t status = xm_json_int(root, "version", &version);
 
     if (status == XM_OK && (version < OLDEST_VERSION || version > FORMAT_VERSION)) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "version is %d; this program reads versions %d to %d", version,
-                            OLDEST_VERSION, FORMAT_VERSION);
+        return XM_UNSUPPORTED("version is %d; this program reads versions %d to %d", version,
+                              OLDEST_VERSION, FORMAT_VERSION);
     }
     return status;
 }
@@ -61,10 +60,8 @@ static xm_status_t read_rates(const json_t *object, const char *place, const cha
             ++n;
         }
         if (n > last) {
-            return xm_error_set(
-                XM_ERR_PARSE,
-                "%s has '%s'; %stypes of numbers are float16, bfloat16, float32, "
-                "float64 and int8",
+            return XM_MALFORMED(
+                "%s has '%s'; %stypes of numbers are float16, bfloat16, float32, float64 and int8",
                 path, name, first == 0 ? "it may have flop_per_s, memory_bytes_per_s, and " : "");
         }
         (void)snprintf(path, sizeof(path), "%s%s.%s", place, section, name);
@@ -74,7 +71,7 @@ static xm_status_t read_rates(const json_t *object, const char *place, const cha
         *values[n] = json_number_value(rate);
         /* Parameters use 0 for what is unknown, so a file must not write it. */
         if (!(*values[n] > 0)) {
-            return xm_error_set(XM_ERR_PARSE, "%s is %g; it must be positive", path, *values[n]);
+            return XM_MALFORMED("%s is %g; it must be positive", path, *values[n]);
         }
     }
     return XM_OK;
@@ -178,7 +175,7 @@ static xm_status_t find_hosts(const json_t *root, const char *section, const cha
         return xm_json_wrong_type(path, entries, array);
     }
     if (json_array_size(array) != (size_t)hosts) {
-        return xm_error_set(XM_ERR_PARSE, "%s has %zu entries; the cluster has %d hosts", path,
+        return XM_MALFORMED("%s has %zu entries; the cluster has %d hosts", path,
                             json_array_size(array), hosts);
     }
     /* `hosts` has not been checked yet, but it equals the length of an array in memory. */
@@ -252,7 +249,7 @@ static xm_status_t read_uplink(const json_t *root, xm_cluster_profile_params_t *
     /* Parameters use 0 for "no racks", so a file must not write it: the key would be ignored in
      * silence. */
     if (params->hosts_per_rack == 0) {
-        return xm_error_set(XM_ERR_PARSE, "uplink.hosts_per_rack is 0; it must be at least 1");
+        return XM_MALFORMED("uplink.hosts_per_rack is 0; it must be at least 1");
     }
     return xm_json_number(uplink, "uplink.bytes_per_s", &params->uplink_bandwidth);
 }
@@ -308,10 +305,9 @@ static xm_status_t read_type(const json_t *entry, const char *place, xm_number_t
         return xm_json_wrong_type(path, "a string", type);
     }
     if (type != NULL && !xm_number_find(json_string_value(type), number)) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "%s is '%s'; types of numbers are float16, bfloat16, float32, float64 "
-                            "and int8",
-                            path, json_string_value(type));
+        return XM_MALFORMED(
+            "%s is '%s'; types of numbers are float16, bfloat16, float32, float64 and int8", path,
+            json_string_value(type));
     }
     return XM_OK;
 }
@@ -455,8 +451,7 @@ static xm_status_t not_found(const char *path)
 
         (void)snprintf(names + length, sizeof(names) - length, "%s%s", i > 0 ? ", " : "", name);
     }
-    return xm_error_set(XM_ERR_NOT_FOUND, "%s: no such file, and no cluster that ships (%s)", path,
-                        names);
+    return XM_NOT_FOUND("%s: no such file, and no cluster that ships (%s)", path, names);
 }
 
 /* A file comes before a cluster that ships under its name. Errors name the file, then the path in
@@ -645,7 +640,7 @@ xm_status_t xm_cluster_profile_to_text(const xm_cluster_profile_t *profile, char
     char *dumped;
 
     if (root == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "cluster profile as JSON: %s", error.text);
+        return XM_INVALID("cluster profile as JSON: %s", error.text);
     }
     add_optional(profile, root);
     dumped = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(12));

@@ -13,21 +13,19 @@ static xm_status_t check_permutation(int hosts, const int *order)
     xm_status_t status = XM_OK;
 
     if (place == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an order of %d hosts", hosts);
+        return XM_NO_MEMORY("an order of %d hosts", hosts);
     }
     for (int h = 0; h < hosts; ++h) {
         place[h] = -1;
     }
     for (int i = 0; i < hosts && status == XM_OK; ++i) {
         if (order[i] < 0 || order[i] >= hosts) {
-            status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                  "an order of hosts names host %d in place %d; the cluster has "
-                                  "hosts 0 to %d",
-                                  order[i], i, hosts - 1);
+            status = XM_INVALID(
+                "an order of hosts names host %d in place %d; the cluster has hosts 0 to %d",
+                order[i], i, hosts - 1);
         } else if (place[order[i]] >= 0) {
-            status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                  "an order of hosts names host %d in places %d and %d", order[i],
-                                  place[order[i]], i);
+            status = XM_INVALID("an order of hosts names host %d in places %d and %d", order[i],
+                                place[order[i]], i);
         } else {
             place[order[i]] = i;
         }
@@ -46,10 +44,9 @@ static xm_status_t check_racks(const xm_cluster_profile_t *profile, const int *o
         int first = i / per_rack * per_rack;
 
         if (order[i] / per_rack != order[first] / per_rack) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "an order of hosts puts hosts %d and %d of two racks into places "
-                                "%d and %d of one",
-                                order[first], order[i], first, i);
+            return XM_INVALID(
+                "an order of hosts puts hosts %d and %d of two racks into places %d and %d of one",
+                order[first], order[i], first, i);
         }
     }
     return XM_OK;
@@ -65,8 +62,7 @@ xm_status_t xm_cluster_profile_reorder(const xm_cluster_profile_t *profile, cons
     xm_status_t status = XM_OK;
 
     if (rates == NULL || devices == NULL) {
-        status =
-            xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an order of %d hosts", params.hosts);
+        status = XM_NO_MEMORY("an order of %d hosts", params.hosts);
         goto free_all;
     }
     status = check_permutation(params.hosts, order);

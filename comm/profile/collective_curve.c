@@ -39,19 +39,17 @@ xm_status_t xm_collective_curve_check(const char *name, const xm_collective_curv
 
     for (int i = 0; i < 3; ++i) {
         if (sizes[i] < 1 || sizes[i] > MAX_DEVICES) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s.%s is %d; it must be 1 to %d", name,
-                                keys[i], sizes[i], MAX_DEVICES);
+            return XM_INVALID("%s.%s is %d; it must be 1 to %d", name, keys[i], sizes[i],
+                              MAX_DEVICES);
         }
     }
     if (curve->hosts > MAX_DEVICES / curve->devices_per_host ||
         xm_collective_curve_devices(curve) < 2) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s has a group of %d x %d devices; a collective has 2 to %d", name,
-                            curve->hosts, curve->devices_per_host, MAX_DEVICES);
+        return XM_INVALID("%s has a group of %d x %d devices; a collective has 2 to %d", name,
+                          curve->hosts, curve->devices_per_host, MAX_DEVICES);
     }
     if (curve->library == NULL || curve->library[0] == '\0') {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s.library is empty; it must say what was measured", name);
+        return XM_INVALID("%s.library is empty; it must say what was measured", name);
     }
     return xm_curve_check(name, curve->points, curve->spread, curve->count);
 }
@@ -75,7 +73,7 @@ xm_status_t xm_collective_curve_copy(const xm_collective_curve_t *from, xm_colle
         free(library);
         free(spread);
         free(points);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a curve of %zu points", from->count);
+        return XM_NO_MEMORY("a curve of %zu points", from->count);
     }
     for (size_t i = 0; i < from->count; ++i) {
         points[i].bytes = from->points[i].bytes;

@@ -25,18 +25,17 @@ enum { FORMAT_VERSION = 2 };
 xm_status_t xm_table_add_row(xm_collective_table_t *table, uint64_t size, double microseconds)
 {
     if (!isfinite(microseconds) || microseconds <= 0) {
-        return xm_error_set(XM_ERR_PARSE, "a time of %g us; it must be positive", microseconds);
+        return XM_MALFORMED("a time of %g us; it must be positive", microseconds);
     }
     if (size == 0) {
         return XM_OK;
     }
     if (table->count == XM_TABLE_ROWS) {
-        return xm_error_set(XM_ERR_PARSE, "more than %d rows", XM_TABLE_ROWS);
+        return XM_MALFORMED("more than %d rows", XM_TABLE_ROWS);
     }
     /* Sizes that do not rise mean several tables in one file, or a damaged one. */
     if (table->count > 0 && size <= table->rows[table->count - 1].bytes) {
-        return xm_error_set(XM_ERR_PARSE, "size %llu after %llu; sizes must rise",
-                            (unsigned long long)size,
+        return XM_MALFORMED("size %llu after %llu; sizes must rise", (unsigned long long)size,
                             (unsigned long long)table->rows[table->count - 1].bytes);
     }
     table->rows[table->count++] = (xm_curve_point_t){size, microseconds * 1e-6};
@@ -50,15 +49,15 @@ xm_status_t xm_table_add_rank(xm_collective_table_t *table, int group, const cha
 
     /* The name is not cut: two hosts with a long common beginning would become one. */
     if (length == 0 || length >= XM_TABLE_HOST) {
-        return xm_error_set(XM_ERR_PARSE, "a host name of %zu bytes; it must have 1 to %d", length,
+        return XM_MALFORMED("a host name of %zu bytes; it must have 1 to %d", length,
                             XM_TABLE_HOST - 1);
     }
     if (table->rank_count == XM_TABLE_RANKS) {
-        return xm_error_set(XM_ERR_PARSE, "more than %d ranks", XM_TABLE_RANKS);
+        return XM_MALFORMED("more than %d ranks", XM_TABLE_RANKS);
     }
     if (!xm_array_reserve(&table->ranks, &table->rank_room, table->rank_count + 1,
                           sizeof(*ranks))) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu ranks", table->rank_count + 1);
+        return XM_NO_MEMORY("%zu ranks", table->rank_count + 1);
     }
     ranks = &table->ranks[table->rank_count++];
     ranks->group = group;
@@ -126,7 +125,7 @@ static xm_status_t shape_of(const xm_collective_table_t *table, xm_collective_hi
     bool even = true;
 
     if (sorted == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu ranks", table->rank_count);
+        return XM_NO_MEMORY("%zu ranks", table->rank_count);
     }
     memcpy(sorted, table->ranks, table->rank_count * sizeof(*sorted));
     qsort(sorted, table->rank_count, sizeof(*sorted), compare_ranks);
@@ -157,10 +156,9 @@ static xm_status_t shape_of(const xm_collective_table_t *table, xm_collective_hi
     free(sorted);
     /* The divisions below are exact because of these two tests. */
     if (!even || parts % hosts != 0 || parts % groups != 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "its %zu ranks do not lie evenly on %zu hosts in %zu groups; --axis "
-                            "must say what was measured",
-                            table->rank_count, hosts, groups);
+        return XM_UNSUPPORTED("its %zu ranks do not lie evenly on %zu hosts in %zu groups; --axis "
+                              "must say what was measured",
+                              table->rank_count, hosts, groups);
     }
     shape->hosts = (int)(parts / groups);
     shape->devices_per_host = (int)part;
@@ -182,13 +180,11 @@ static xm_status_t finish(xm_collective_table_t *table, const xm_collective_hint
     /* A kind below 0 stands for "unknown", in the hint as in the table. */
     shape.kind = hint->kind >= 0 ? hint->kind : table->kind;
     if (shape.kind < 0) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "it does not tell which collective it is; --collective must");
+        return XM_MALFORMED("it does not tell which collective it is; --collective must");
     }
     if (shape.hosts == 0) {
         if (table->rank_count == 0) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "it does not tell how its ranks lie on hosts; --axis must");
+            return XM_MALFORMED("it does not tell how its ranks lie on hosts; --axis must");
         }
         status = shape_of(table, &shape);
         if (status < 0) {
@@ -208,13 +204,11 @@ static xm_status_t finish(xm_collective_table_t *table, const xm_collective_hint
     for (size_t i = 0; i < table->count; ++i) {
         if (__builtin_mul_overflow(table->rows[i].bytes, factor, &table->rows[i].bytes) ||
             table->rows[i].bytes > INT64_MAX) {
-            return xm_error_set(XM_ERR_PARSE, "row %zu: the whole tensor has more than 2^63 bytes",
-                                i + 1);
+            return XM_MALFORMED("row %zu: the whole tensor has more than 2^63 bytes", i + 1);
         }
     }
     if (table->count < 2) {
-        return xm_error_set(XM_ERR_PARSE, "it has %zu rows; a curve needs at least 2",
-                            table->count);
+        return XM_MALFORMED("it has %zu rows; a curve needs at least 2", table->count);
     }
     /* The curve borrows the rows; xm_collective_curve_copy() makes its own. */
     curve.points = table->rows;
@@ -225,7 +219,7 @@ static xm_status_t finish(xm_collective_table_t *table, const xm_collective_hint
     }
     made = calloc(1, sizeof(*made));
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a curve");
+        return XM_NO_MEMORY("a curve");
     }
     status = xm_collective_curve_copy(&curve, made);
     if (status < 0) {
@@ -259,10 +253,9 @@ static xm_status_t read_nccl_rows(const json_t *results, xm_collective_table_t *
             return xm_json_wrong_type(path, "an integer of at least 0", size);
         }
         if (json_is_number(wrong) && json_number_value(wrong) > 0) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "results[%zu]: %g wrong elements; a run with wrong results is not "
-                                "imported",
-                                i, json_number_value(wrong));
+            return XM_MALFORMED(
+                "results[%zu]: %g wrong elements; a run with wrong results is not imported", i,
+                json_number_value(wrong));
         }
         (void)snprintf(path, sizeof(path), "results[%zu].time", i);
         status = xm_json_number(body, path, &microseconds);
@@ -285,8 +278,7 @@ static xm_status_t read_nccl_ranks(const json_t *devices, xm_collective_table_t 
         xm_status_t status;
 
         if (!json_is_integer(group) || host == NULL) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "devices[%zu] must have an integer 'group' and a string 'hostname'",
+            return XM_MALFORMED("devices[%zu] must have an integer 'group' and a string 'hostname'",
                                 i);
         }
         /* The names may be padded with blanks. */
@@ -329,8 +321,7 @@ static xm_status_t import_json(const char *text, size_t length, const xm_collect
     xm_status_t status;
 
     if (root == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "line %d, column %d: %s", error.line, error.column,
-                            error.text);
+        return XM_MALFORMED("line %d, column %d: %s", error.line, error.column, error.text);
     }
     own = json_object_get(root, "collectives");
     if (own != NULL) {
@@ -401,8 +392,7 @@ xm_status_t xm_collective_export(const xm_collective_curve_t *curves, size_t cou
         (void)json_array_append_new(array, xm_collective_to_json(&curves[i]));
     }
     text = root != NULL ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) : NULL;
-    status = text != NULL ? xm_text_save(path, text)
-                          : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu curves", count);
+    status = text != NULL ? xm_text_save(path, text) : XM_NO_MEMORY("%zu curves", count);
     free(text);
     json_decref(root);
     return status;

@@ -119,8 +119,8 @@ static xm_status_t read_rank(const reader_t *reader, xm_collective_table_t *tabl
 
     if (reader->count < 10 || !is_word(reader, 3, "Group") || !is_word(reader, 5, "Pid") ||
         !is_word(reader, 7, "on") || !is_word(reader, 9, "device")) {
-        return at_line(reader, xm_error_set(XM_ERR_PARSE, "a rank must be '#  Rank R Group G Pid P "
-                                                          "on HOST device D …'"));
+        return at_line(reader,
+                       XM_MALFORMED("a rank must be '#  Rank R Group G Pid P on HOST device D …'"));
     }
     status = xm_text_parse_int("the group", word_at(reader, 4, word), 0, INT32_MAX, &group);
     if (status == XM_OK) {
@@ -140,17 +140,14 @@ static xm_status_t read_nccl_comment(const reader_t *reader, xm_collective_table
     }
     if (is_word(reader, 1, "Collective") && is_word(reader, 3, "starting:") && reader->count > 4) {
         if (table->kind >= 0) {
-            return at_line(reader, xm_error_set(XM_ERR_PARSE, "a second test begins; one file is "
-                                                              "one test"));
+            return at_line(reader, XM_MALFORMED("a second test begins; one file is one test"));
         }
         table->kind = xm_table_nccl_kind(reader->words[4], reader->lengths[4]);
         if (table->kind < 0) {
             return at_line(reader,
-                           xm_error_set(XM_ERR_UNSUPPORTED,
-                                        "'%.*s' is none of all_gather_perf, "
-                                        "all_reduce_perf, reduce_scatter_perf, "
-                                        "alltoall_perf",
-                                        (int)(reader->lengths[4] & 0xff), reader->words[4]));
+                           XM_UNSUPPORTED("'%.*s' is none of all_gather_perf, all_reduce_perf, "
+                                          "reduce_scatter_perf, alltoall_perf",
+                                          (int)(reader->lengths[4] & 0xff), reader->words[4]));
         }
     }
     for (int i = 1; i < reader->count; ++i) {
@@ -194,18 +191,16 @@ static xm_status_t read_nccl_row(const reader_t *reader, const columns_t *column
                                  xm_collective_table_t *table)
 {
     if (reader->count != columns->count) {
-        return at_line(reader,
-                       xm_error_set(XM_ERR_PARSE, "%d words; a row of this table has %d columns",
-                                    reader->count, columns->count));
+        return at_line(reader, XM_MALFORMED("%d words; a row of this table has %d columns",
+                                            reader->count, columns->count));
     }
     if (columns->wrong >= 0 && !is_word(reader, columns->wrong, "0") &&
         !is_word(reader, columns->wrong, "N/A")) {
         char word[WORD_SIZE];
 
-        return at_line(reader, xm_error_set(XM_ERR_PARSE,
-                                            "%s wrong elements; a run with wrong results is not "
-                                            "imported",
-                                            word_at(reader, columns->wrong, word)));
+        return at_line(reader,
+                       XM_MALFORMED("%s wrong elements; a run with wrong results is not imported",
+                                    word_at(reader, columns->wrong, word)));
     }
     return read_row(reader, columns->time, table);
 }
@@ -214,7 +209,7 @@ static xm_status_t read_nccl_row(const reader_t *reader, const columns_t *column
 static xm_status_t check_nccl_units(reader_t *reader, const columns_t *columns)
 {
     if (columns->time < 0) {
-        return at_line(reader, xm_error_set(XM_ERR_PARSE, "the table has no column 'time'"));
+        return at_line(reader, XM_MALFORMED("the table has no column 'time'"));
     }
     if (next_line(reader) && is_comment(reader)) {
         for (int i = 0; i < reader->count; ++i) {
@@ -223,8 +218,8 @@ static xm_status_t check_nccl_units(reader_t *reader, const columns_t *columns)
             }
         }
     }
-    return at_line(reader, xm_error_set(XM_ERR_PARSE, "below the head of the table must be a line "
-                                                      "of units with (us)"));
+    return at_line(reader,
+                   XM_MALFORMED("below the head of the table must be a line of units with (us)"));
 }
 
 /* Reads the whole text; lines before the head that are no comments are a program's own output. */
@@ -246,8 +241,7 @@ xm_status_t xm_table_read_nccl_text(const char *text, size_t length, xm_collecti
         }
     }
     if (status == XM_OK && !head) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "neither the table of nccl-tests ('# size count type …') nor of an OSU "
+        return XM_MALFORMED("neither the table of nccl-tests ('# size count type …') nor of an OSU "
                             "benchmark ('# OSU …') nor JSON");
     }
     return status;
@@ -277,16 +271,16 @@ static int osu_kind(const reader_t *reader)
 static xm_status_t read_osu_title(const reader_t *reader, xm_collective_table_t *table)
 {
     if (table->kind >= 0) {
-        return at_line(reader, xm_error_set(XM_ERR_PARSE, "a second benchmark begins; one file is "
-                                                          "one benchmark"));
+        return at_line(reader,
+                       XM_MALFORMED("a second benchmark begins; one file is one benchmark"));
     }
     table->kind = osu_kind(reader);
     if (table->kind < 0) {
-        return at_line(reader, xm_error_set(XM_ERR_UNSUPPORTED,
-                                            "'%.*s' is none of osu_allgather, osu_allreduce, "
-                                            "osu_reduce_scatter, osu_alltoall",
-                                            (int)(reader->length < 80 ? reader->length : 80),
-                                            reader->line));
+        return at_line(
+            reader,
+            XM_UNSUPPORTED(
+                "'%.*s' is none of osu_allgather, osu_allreduce, osu_reduce_scatter, osu_alltoall",
+                (int)(reader->length < 80 ? reader->length : 80), reader->line));
     }
     return XM_OK;
 }
@@ -297,8 +291,7 @@ static xm_status_t check_osu_head(const reader_t *reader)
     if (is_word(reader, 2, "Avg") && is_word(reader, 3, "Latency(us)")) {
         return XM_OK;
     }
-    return at_line(reader,
-                   xm_error_set(XM_ERR_PARSE, "the second column must be 'Avg Latency(us)'"));
+    return at_line(reader, XM_MALFORMED("the second column must be 'Avg Latency(us)'"));
 }
 
 /* OSU's rows begin with the size, then the average time. */
@@ -317,12 +310,11 @@ xm_status_t xm_table_read_osu_text(const char *text, size_t length, xm_collectiv
         } else if (head && reader.count > 0 && !is_comment(&reader)) {
             status = reader.count >= 2
                          ? read_row(&reader, 1, table)
-                         : at_line(&reader, xm_error_set(XM_ERR_PARSE, "one word; a row has a size "
-                                                                       "and a time"));
+                         : at_line(&reader, XM_MALFORMED("one word; a row has a size and a time"));
         }
     }
     if (status == XM_OK && !head) {
-        return xm_error_set(XM_ERR_PARSE, "the OSU benchmark has no table ('# Size …')");
+        return XM_MALFORMED("the OSU benchmark has no table ('# Size …')");
     }
     return status;
 }

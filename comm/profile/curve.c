@@ -27,42 +27,36 @@ xm_status_t xm_curve_check(const char *name, const xm_curve_point_t *points, con
     double last = 0;
 
     if (points == NULL || count < 2 || count > MAX_POINTS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s has %zu points; it needs 2 to %d", name,
-                            points == NULL ? (size_t)0 : count, MAX_POINTS);
+        return XM_INVALID("%s has %zu points; it needs 2 to %d", name,
+                          points == NULL ? (size_t)0 : count, MAX_POINTS);
     }
     for (size_t i = 0; i < count; ++i) {
         double seconds = xm_curve_rounded(points[i].seconds);
 
         if (!isfinite(seconds) || seconds <= 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "%s[%zu]: %g seconds; a time must be positive", name, i,
-                                points[i].seconds);
+            return XM_INVALID("%s[%zu]: %g seconds; a time must be positive", name, i,
+                              points[i].seconds);
         }
         if (points[i].bytes > INT64_MAX) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "%s[%zu]: %" PRIu64 " bytes; the most is %" PRId64, name, i,
-                                points[i].bytes, INT64_MAX);
+            return XM_INVALID("%s[%zu]: %" PRIu64 " bytes; the most is %" PRId64, name, i,
+                              points[i].bytes, INT64_MAX);
         }
         if (i > 0 && points[i].bytes <= points[i - 1].bytes) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "%s[%zu]: %" PRIu64 " bytes after %" PRIu64 "; bytes must rise",
-                                name, i, points[i].bytes, points[i - 1].bytes);
+            return XM_INVALID("%s[%zu]: %" PRIu64 " bytes after %" PRIu64 "; bytes must rise", name,
+                              i, points[i].bytes, points[i - 1].bytes);
         }
         if (seconds < last) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "%s[%zu]: %g seconds after %g; times must not fall", name, i,
-                                seconds, last);
+            return XM_INVALID("%s[%zu]: %g seconds after %g; times must not fall", name, i, seconds,
+                              last);
         }
         if (i == count - 1 && seconds <= last) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "%s: the last two times are equal; the last must be longer, "
-                                "because its slope prices larger messages",
-                                name);
+            return XM_INVALID("%s: the last two times are equal; the last must be longer, because "
+                              "its slope prices larger messages",
+                              name);
         }
         if (spread != NULL && (!isfinite(spread[i]) || spread[i] < 0)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "%s[%zu]: a spread of %g; it must not be negative", name, i,
-                                spread[i]);
+            return XM_INVALID("%s[%zu]: a spread of %g; it must not be negative", name, i,
+                              spread[i]);
         }
         last = seconds;
     }

@@ -25,23 +25,21 @@ static xm_status_t read_point(const json_t *entry, const char *path, bool with_s
         return xm_json_wrong_type(path, "an array [bytes, seconds]", entry);
     }
     if (size != 2 && size != 3) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "%s has %zu elements; it must be [bytes, seconds] or [bytes, seconds, "
-                            "spread]",
-                            path, size);
+        return XM_MALFORMED(
+            "%s has %zu elements; it must be [bytes, seconds] or [bytes, seconds, spread]", path,
+            size);
     }
     /* The first point decides whether the curve has spreads. */
     if ((size == 3) != with_spread) {
-        return xm_error_set(XM_ERR_PARSE, "%s has %zu elements and the points before it have %d",
-                            path, size, with_spread ? 3 : 2);
+        return XM_MALFORMED("%s has %zu elements and the points before it have %d", path, size,
+                            with_spread ? 3 : 2);
     }
     if (!json_is_integer(bytes)) {
         (void)snprintf(element, sizeof(element), "%s[0]", path);
         return xm_json_wrong_type(element, "an integer (bytes)", bytes);
     }
     if (json_integer_value(bytes) < 0) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "%s[0] is %" JSON_INTEGER_FORMAT "; bytes cannot be negative", path,
+        return XM_MALFORMED("%s[0] is %" JSON_INTEGER_FORMAT "; bytes cannot be negative", path,
                             json_integer_value(bytes));
     }
     if (!json_is_number(seconds)) {
@@ -166,7 +164,7 @@ xm_status_t xm_collectives_from_json(const json_t *array, xm_collective_curve_t 
     }
     read = calloc(size + 1, sizeof(*read));
     if (read == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu collectives", size);
+        return XM_NO_MEMORY("%zu collectives", size);
     }
     /* `made` counts whole curves only, so that a failure frees exactly those. */
     for (; made < size; ++made) {

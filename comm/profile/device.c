@@ -72,8 +72,7 @@ bool xm_cluster_device_same(const xm_cluster_device_t *a, const xm_cluster_devic
 static xm_status_t check_positive(const char *path, const char *key, double value)
 {
     if (!isfinite(value) || value <= 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s.%s is %g; it must be positive", path, key,
-                            value);
+        return XM_INVALID("%s.%s is %g; it must be positive", path, key, value);
     }
     return XM_OK;
 }

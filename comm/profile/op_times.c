@@ -21,24 +21,19 @@ xm_status_t xm_op_time_check(const char *name, const xm_op_time_t *entry)
     static const char *const keys[] = {"flops", "bytes"};
 
     if (entry->op == NULL || entry->op[0] == '\0' || strlen(entry->op) > NAME_LENGTH) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s.op must name a kind of operator in 1 to %d letters", name,
-                            NAME_LENGTH);
+        return XM_INVALID("%s.op must name a kind of operator in 1 to %d letters", name,
+                          NAME_LENGTH);
     }
     for (int i = 0; i < 2; ++i) {
         if (!isfinite(numbers[i]) || numbers[i] < 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s.%s is %g; it must not be negative",
-                                name, keys[i], numbers[i]);
+            return XM_INVALID("%s.%s is %g; it must not be negative", name, keys[i], numbers[i]);
         }
     }
     if (!(entry->flops + entry->bytes > 0)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s has neither FLOPs nor bytes; nothing can be compared with it",
-                            name);
+        return XM_INVALID("%s has neither FLOPs nor bytes; nothing can be compared with it", name);
     }
     if (!isfinite(entry->seconds) || !(entry->seconds > 0)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s.seconds is %g; it must be positive", name,
-                            entry->seconds);
+        return XM_INVALID("%s.seconds is %g; it must be positive", name, entry->seconds);
     }
     return XM_OK;
 }

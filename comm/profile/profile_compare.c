@@ -155,10 +155,9 @@ xm_status_t xm_profile_compare_create(const xm_cluster_profile_t *before,
                       xm_cluster_profile_devices_per_host(after)};
 
     if (hosts[0] != hosts[1] || devices[0] != devices[1]) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "the profiles are of %d x %d and of %d x %d devices; only profiles of "
-                            "clusters of one size can be compared",
-                            hosts[0], devices[0], hosts[1], devices[1]);
+        return XM_MISMATCH("the profiles are of %d x %d and of %d x %d devices; only profiles of "
+                           "clusters of one size can be compared",
+                           hosts[0], devices[0], hosts[1], devices[1]);
     }
     made = calloc(1, sizeof(*made));
     if (made == NULL) {

@@ -243,12 +243,10 @@ static xm_status_t check_slots(const xm_nic_choice_params_t *params)
             known = known || xm_topology_node(params->topology, n)->os_index == slot->node;
         }
         if (slot->gpu >= gpus) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "local rank %d: no GPU %d, the machine has %d", i, slot->gpu, gpus);
+            return XM_INVALID("local rank %d: no GPU %d, the machine has %d", i, slot->gpu, gpus);
         }
         if (slot->gpu < 0 && !known) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "local rank %d: the machine has no NUMA node %d", i, slot->node);
+            return XM_INVALID("local rank %d: the machine has no NUMA node %d", i, slot->node);
         }
     }
     return XM_OK;
@@ -263,8 +261,7 @@ xm_status_t xm_nic_choice_create(const xm_nic_choice_params_t *params, xm_nic_ch
     xm_status_t status;
 
     if (params->topology == NULL || params->slot_count < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "NIC choice: %d local ranks, or no topology",
-                            params->slot_count);
+        return XM_INVALID("NIC choice: %d local ranks, or no topology", params->slot_count);
     }
     status = check_slots(params);
     if (status < 0) {

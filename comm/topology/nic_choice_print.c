@@ -296,8 +296,7 @@ xm_status_t xm_nic_choice_print(const xm_nic_choice_t *choice, FILE *stream)
     bool memory = choice->suitable > 0;
 
     if (ways == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a table of %d NICs",
-                            choice->nic_count);
+        return XM_NO_MEMORY("a table of %d NICs", choice->nic_count);
     }
     measure(&table);
     (void)fprintf(stream, "NIC choice: %d of %d NICs suitable%s%s\n", choice->suitable,

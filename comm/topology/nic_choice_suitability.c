@@ -305,8 +305,7 @@ static xm_status_t check_unwanted(const xm_nic_choice_t *choice, const char *unw
             found = names_device(word, device_of(choice, nic));
         }
         if (!found) {
-            return xm_error_set(XM_ERR_NOT_FOUND, "XM_NICS: no NIC '%.*s' to leave out",
-                                (int)length, at);
+            return XM_NOT_FOUND("XM_NICS: no NIC '%.*s' to leave out", (int)length, at);
         }
         at += length;
     }

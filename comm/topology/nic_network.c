@@ -25,7 +25,7 @@ xm_status_t xm_nic_networks_create(const char *sysfs, xm_nic_networks_t **networ
     xm_nic_networks_t *created = calloc(1, sizeof(*created));
 
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the networks of this machine");
+        return XM_NO_MEMORY("the networks of this machine");
     }
     created->sysfs = sysfs;
     if (getifaddrs(&created->addresses) != 0) {

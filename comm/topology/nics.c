@@ -122,8 +122,7 @@ static xm_status_t unknown_device(int rank, const char *sysfs, const char *devic
     list_devices(path, false, list);
     (void)snprintf(path, sizeof(path), "%s/class/infiniband", sysfs);
     list_devices(path, true, list);
-    return xm_error_set(XM_ERR_NOT_FOUND,
-                        "rank %d: XM_NICS: no network device '%s'; this machine has %s", rank,
+    return XM_NOT_FOUND("rank %d: XM_NICS: no network device '%s'; this machine has %s", rank,
                         device, list[0] != '\0' ? list : "none");
 }
 
@@ -138,8 +137,7 @@ static xm_status_t parse_entry(const char *at, size_t length, int rank, const ch
 
     if (name_length == 0 || name_length >= sizeof(nic->device) ||
         memchr(at, '/', name_length) != NULL || memchr(at, ' ', name_length) != NULL) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "rank %d: XM_NICS: '%.*s' is not DEVICE or DEVICE=RATE in bit/s", rank,
+        return XM_MALFORMED("rank %d: XM_NICS: '%.*s' is not DEVICE or DEVICE=RATE in bit/s", rank,
                             (int)length, at);
     }
     memcpy(nic->device, at, name_length);
@@ -180,8 +178,8 @@ xm_status_t xm_nics_parse(const char *text, int rank, const char *sysfs, xm_nics
         xm_status_t status;
 
         if (nics->count == XM_NICS_MAX) {
-            return xm_error_set(XM_ERR_PARSE, "rank %d: XM_NICS: '%s' names more than %d devices",
-                                rank, text, XM_NICS_MAX);
+            return XM_MALFORMED("rank %d: XM_NICS: '%s' names more than %d devices", rank, text,
+                                XM_NICS_MAX);
         }
         status = parse_entry(at, length, rank, sysfs, &nics->nic[nics->count]);
         if (status < 0) {

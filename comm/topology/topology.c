@@ -316,8 +316,7 @@ static xm_status_t create(const char *xml, const char *source, unsigned flags,
             goto free_clean;
         }
         if (hwloc_topology_set_xmlbuffer(topology->hwloc, clean, (int)strlen(clean) + 1) != 0) {
-            status = xm_error_set(XM_ERR_PARSE, "%s: not an hwloc topology (%s)", source,
-                                  strerror(errno));
+            status = XM_MALFORMED("%s: not an hwloc topology (%s)", source, strerror(errno));
             goto free_clean;
         }
     }

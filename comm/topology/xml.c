@@ -59,8 +59,7 @@ static xm_status_t refuse(const reader_t *reader, const char *at, const char *wh
     for (const char *c = reader->xml; c < at; ++c) {
         line += *c == '\n';
     }
-    return xm_error_set(XM_ERR_PARSE, "%s: line %d: not an hwloc topology: %s", reader->source,
-                        line, what);
+    return XM_MALFORMED("%s: line %d: not an hwloc topology: %s", reader->source, line, what);
 }
 
 /* The value of an attribute of a tag; false: it has none, or too long a one. */

@@ -51,11 +51,11 @@ xm_status_t ap_cross_mesh_create(const xm_cluster_profile_t *profile, ap_cross_m
     ap_cross_mesh_t *cross_mesh = calloc(1, sizeof(*cross_mesh));
 
     if (cross_mesh == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for boundary costs");
+        return XM_NO_MEMORY("boundary costs");
     }
     if (pthread_mutex_init(&cross_mesh->mutex, NULL) != 0) {
         free(cross_mesh);
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for boundary costs");
+        return XM_NO_MEMORY("boundary costs");
     }
     cross_mesh->profile = profile;
     cross_mesh->alike = !xm_cluster_profile_hosts_differ(profile) &&
@@ -86,7 +86,7 @@ static xm_status_t make_room(ap_cross_mesh_t *cross_mesh)
     }
     slots = calloc(count, sizeof(*slots));
     if (slots == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu boundary costs", count);
+        return XM_NO_MEMORY("%zu boundary costs", count);
     }
     for (size_t i = 0; i < cross_mesh->slot_count; ++i) {
         if (cross_mesh->slots[i].key.count != 0) {
@@ -188,10 +188,9 @@ static xm_status_t make_key(const ap_cross_mesh_t *cross_mesh,
 
     if (src->first_device < dst->first_device + dst_size &&
         dst->first_device < src->first_device + src_size) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "devices %d to %d and %d to %d of two stages overlap",
-                            src->first_device, src->first_device + src_size - 1, dst->first_device,
-                            dst->first_device + dst_size - 1);
+        return XM_INVALID("devices %d to %d and %d to %d of two stages overlap", src->first_device,
+                          src->first_device + src_size - 1, dst->first_device,
+                          dst->first_device + dst_size - 1);
     }
     memset(key, 0, sizeof(*key));
     key->tensors = hash_tensors(transfer);
@@ -337,7 +336,7 @@ xm_status_t ap_cross_mesh_loads(ap_cross_mesh_t *cross_mesh,
     entry = find_slot(cross_mesh->slots, cross_mesh->slot_count, &key);
     copy = xm_arena_take(arena, (size_t)entry->link_count * sizeof(*copy));
     if (copy == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d NICs", entry->link_count);
+        status = XM_NO_MEMORY("%d NICs", entry->link_count);
     }
     for (int i = 0; status == XM_OK && i < entry->link_count; ++i) {
         copy[i] = entry->links[i];

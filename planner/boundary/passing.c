@@ -14,8 +14,7 @@ xm_status_t ap_passing_open(const ap_graph_t *graph, xm_arena_t *arena, ap_passi
                        .ids = xm_arena_take(arena, most * sizeof(int)),
                        .tensors = xm_arena_take(arena, most * sizeof(ap_cross_mesh_tensor_t)),
                        .resting = xm_arena_take(arena, most * sizeof(int))};
-    return arena->failed ? xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu tensors", most)
-                         : XM_OK;
+    return arena->failed ? XM_NO_MEMORY("%zu tensors", most) : XM_OK;
 }
 
 /* A boundary that lies as the resting copy does goes once. */

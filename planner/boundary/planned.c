@@ -37,7 +37,7 @@ static xm_status_t make_mesh(const ap_cross_mesh_side_t *side, xm_mesh_t **mesh)
     xm_status_t status;
 
     if (ranks == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a mesh of %d devices", count);
+        return XM_NO_MEMORY("a mesh of %d devices", count);
     }
     for (int i = 0; i < count; ++i) {
         ranks[i] = side->first_device + i;
@@ -63,7 +63,7 @@ static xm_status_t make_network(const xm_cluster_profile_t *profile, int ranks,
     xm_status_t status;
 
     if (host_of_rank == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranks", ranks);
+        return XM_NO_MEMORY("%d ranks", ranks);
     }
     for (int rank = 0; rank < ranks; ++rank) {
         host_of_rank[rank] = rank / per_host;
@@ -130,7 +130,7 @@ static xm_status_t look_at_hops(bounding_pass_t *bounding_pass, double *seconds)
     bounding_pass->ranks = xm_plan_ranks(bounding_pass->plan);
     bounding_pass->busy = calloc(2 * (size_t)bounding_pass->ranks, sizeof(*bounding_pass->busy));
     if (bounding_pass->busy == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranks", bounding_pass->ranks);
+        return XM_NO_MEMORY("%d ranks", bounding_pass->ranks);
     }
     for (int64_t i = 0; i < xm_plan_transfer_count(bounding_pass->plan); ++i) {
         const xm_transfer_t transfer = xm_plan_transfer(bounding_pass->plan, i);
@@ -222,7 +222,7 @@ static xm_status_t look_at_both(const xm_cluster_profile_t *profile, xm_tensor_t
     xm_status_t status;
 
     if (bounding_pass.links == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the NICs of %d hosts", hosts);
+        return XM_NO_MEMORY("the NICs of %d hosts", hosts);
     }
     status = both_ways(&bounding_pass, tensors, count, cost);
     if (status != XM_OK) {
@@ -286,7 +286,7 @@ xm_status_t ap_cross_mesh_plan(const xm_cluster_profile_t *profile,
     xm_status_t status;
 
     if (layouts == NULL || batch == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu tensors", count);
+        status = XM_NO_MEMORY("%zu tensors", count);
     } else {
         status = make_batch(transfer, layouts, batch);
     }

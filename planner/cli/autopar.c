@@ -64,11 +64,9 @@ static int unknown_command(const char *word)
     }
     nearest = xm_text_nearest(word, names, COMMANDS + 2);
     if (nearest != NULL) {
-        (void)xm_error_set(XM_ERR_NOT_FOUND, "unknown command '%s'; did you mean '%s'?", word,
-                           nearest);
+        (void)XM_NOT_FOUND("unknown command '%s'; did you mean '%s'?", word, nearest);
     } else {
-        (void)xm_error_set(XM_ERR_NOT_FOUND,
-                           "unknown command '%s'; autopar --help lists the commands", word);
+        (void)XM_NOT_FOUND("unknown command '%s'; autopar --help lists the commands", word);
     }
     return xm_cli_fail("autopar", XM_ERR_NOT_FOUND);
 }
@@ -86,8 +84,7 @@ int main(int argc, char **argv)
     xm_status_t status;
 
     if (argc < 2) {
-        (void)xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                           "a command is needed; autopar --help lists the commands");
+        (void)XM_INVALID("a command is needed; autopar --help lists the commands");
         return xm_cli_fail("autopar", XM_ERR_INVALID_ARGUMENT);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {

@@ -65,8 +65,7 @@ xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *v
         xm_status_t status;
 
         if (used == capacity) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: more than %zu values", what,
-                                capacity);
+            return XM_INVALID("%s: more than %zu values", what, capacity);
         }
         (void)snprintf(word, sizeof(word), "%.*s", (int)(length < 31 ? length : 31), text);
         status = xm_text_parse_int(what, word, 1, INT32_MAX, &values[used++]);
@@ -104,9 +103,7 @@ static xm_status_t parse_stages(const char *text, int *minimum, int *maximum)
     }
     *minimum = (int)low;
     *maximum = (int)high;
-    return low <= high ? XM_OK
-                       : xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                      "--stages: %s is not a range from low to high", text);
+    return low <= high ? XM_OK : XM_INVALID("--stages: %s is not a range from low to high", text);
 }
 
 /* A part is below 1 in the parameters, and bytes are whole numbers. */
@@ -141,8 +138,7 @@ xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t 
     xm_status_t status = XM_OK;
 
     if (search->model == NULL || search->cluster == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s is needed",
-                            search->model == NULL ? "model" : "cluster");
+        return XM_INVALID("--%s is needed", search->model == NULL ? "model" : "cluster");
     }
     params->model = search->model;
     params->global_batch = search->global_batch;

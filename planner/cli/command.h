@@ -50,35 +50,29 @@ typedef struct ap_command_search {
 /** Value of a --memory-limit that was not given. */
 #define AP_COMMAND_NOT_GIVEN UINT64_MAX
 
-/* Without this clang-format takes the first row of a list in a macro for a block. */
-#define AP_COMMAND_ROW(...)                                                                        \
-    {                                                                                              \
-        __VA_ARGS__                                                                                \
-    }
 #define AP_COMMAND_MEMORY_RESERVE(text)                                                            \
-    AP_COMMAND_ROW(                                                                                \
-        "memory-reserve", 0, XM_CLI_STRING, text, "BYTES|PART%", 0, 0,                             \
-        "Memory of a device that plans leave free, e.g. 4GiB or 10%; 0: none (default: "           \
-        "for context, communication and fragmentation; nothing of a --memory-limit).")
+    XM_CLI_ROW("memory-reserve", 0, XM_CLI_STRING, text, "BYTES|PART%", 0, 0,                      \
+               "Memory of a device that plans leave free, e.g. 4GiB or 10%; 0: none (default: "    \
+               "for context, communication and fragmentation; nothing of a --memory-limit).")
 #define AP_COMMAND_SEARCH_OPTIONS(o)                                                               \
-    AP_COMMAND_ROW("cluster", 0, XM_CLI_STRING, &(o)->cluster, "FILE", 0, 0,                       \
-                   "Cluster profile, as autopar probe writes it."),                                \
-        AP_COMMAND_ROW("hosts", 0, XM_CLI_INT, &(o)->hosts, "HOSTS", 1, 4096,                      \
-                       "Plan for this many such hosts instead of the profile's."),                 \
-        AP_COMMAND_ROW("devices-per-host", 0, XM_CLI_INT, &(o)->devices_per_host, "DEVICES", 1,    \
-                       4096, "Plan for this many such devices a host."),                           \
-        AP_COMMAND_ROW("global-batch", 0, XM_CLI_INT, &(o)->global_batch, "SAMPLES", 1, 1 << 30,   \
-                       "Samples of one training step (default 1024)."),                            \
-        AP_COMMAND_ROW(                                                                            \
+    XM_CLI_ROW("cluster", 0, XM_CLI_STRING, &(o)->cluster, "FILE", 0, 0,                           \
+               "Cluster profile, as autopar probe writes it."),                                    \
+        XM_CLI_ROW("hosts", 0, XM_CLI_INT, &(o)->hosts, "HOSTS", 1, 4096,                          \
+                   "Plan for this many such hosts instead of the profile's."),                     \
+        XM_CLI_ROW("devices-per-host", 0, XM_CLI_INT, &(o)->devices_per_host, "DEVICES", 1, 4096,  \
+                   "Plan for this many such devices a host."),                                     \
+        XM_CLI_ROW("global-batch", 0, XM_CLI_INT, &(o)->global_batch, "SAMPLES", 1, 1 << 30,       \
+                   "Samples of one training step (default 1024)."),                                \
+        XM_CLI_ROW(                                                                                \
             "micro-batches", 0, XM_CLI_STRING, &(o)->micro_batches, "LIST", 0, 0,                  \
             "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 1024)."),      \
-        AP_COMMAND_ROW("stages", 0, XM_CLI_STRING, &(o)->stages, "MIN-MAX", 0, 0,                  \
-                       "Number of pipeline stages, e.g. 2 or 2-4 (default: any)."),                \
-        AP_COMMAND_ROW(                                                                            \
+        XM_CLI_ROW("stages", 0, XM_CLI_STRING, &(o)->stages, "MIN-MAX", 0, 0,                      \
+                   "Number of pipeline stages, e.g. 2 or 2-4 (default: any)."),                    \
+        XM_CLI_ROW(                                                                                \
             "memory-limit", 0, XM_CLI_BYTES, &(o)->memory_limit, "BYTES", 0, 0,                    \
             "Memory of one device that a plan may use, e.g. 16GiB (default: the profile's)."),     \
         AP_COMMAND_MEMORY_RESERVE(&(o)->memory_reserve),                                           \
-        AP_COMMAND_ROW(                                                                            \
+        XM_CLI_ROW(                                                                                \
             "recompute", 0, XM_CLI_CHOICE, &(o)->recompute, "auto|off|on|uniform", 0, 0,           \
             "Run the forward pass of layers again in the backward pass: auto lets each stage "     \
             "choose, uniform all together (default auto).")

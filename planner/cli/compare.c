@@ -101,7 +101,7 @@ static xm_status_t choose_rows(const char *names, const ap_planner_preset_t **ch
     xm_status_t status = XM_OK;
 
     if (names != NULL && copy == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the names of planners");
+        return XM_NO_MEMORY("the names of planners");
     }
     while (names != NULL && status == XM_OK && (name = strsep(&rest, ",")) != NULL) {
         const ap_planner_preset_t *row;

@@ -59,7 +59,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     if (status != XM_OK) {
         return status;
     }
-    status = o->cluster == NULL ? xm_error_set(XM_ERR_INVALID_ARGUMENT, "--cluster is needed")
+    status = o->cluster == NULL ? XM_INVALID("--cluster is needed")
                                 : ap_command_load_cluster(o->cluster, ap_plan_info(plan)->hosts,
                                                           ap_plan_info(plan)->devices_per_host,
                                                           o->overlap, &profile);

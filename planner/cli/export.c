@@ -71,11 +71,10 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     xm_status_t status;
 
     if (xm_cli_wants_json(&o->json) && o->output == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--json needs --output: standard output gets the export");
+        return XM_INVALID("--json needs --output: standard output gets the export");
     }
     if (o->form == FORM_NOT_GIVEN) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--to is needed: jax, hlo or torch");
+        return XM_INVALID("--to is needed: jax, hlo or torch");
     }
     status = ap_plan_load(path, &plan);
     if (status != XM_OK) {

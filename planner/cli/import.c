@@ -169,8 +169,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
         return import_runs(model, ap_command_argument(cli, 1), o->output);
     }
     if (model == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a model or file is needed (--list-models names the models)");
+        return XM_INVALID("a model or file is needed (--list-models names the models)");
     }
     if (o->output != NULL && (status = xm_file_check_output("--output", o->output)) != XM_OK) {
         return status;
@@ -183,8 +182,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     params.dim_count = o->dims.count;
     status = ap_frontend_load(model, &params, &graph, &notes);
     if (status == XM_OK && o->training != TRAINING_NONE && ap_frontend_untrainable(graph) != NULL) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "--training: %s %s", model,
-                              ap_frontend_untrainable(graph));
+        status = XM_INVALID("--training: %s %s", model, ap_frontend_untrainable(graph));
     } else if (status == XM_OK && o->training != TRAINING_NONE) {
         status = ap_frontend_train(
             o->training == TRAINING_ADAM ? AP_OPTIMIZER_ADAM : AP_OPTIMIZER_SGD, &graph);

@@ -31,8 +31,7 @@ static xm_status_t read_file(const char *path, char **text)
     if (length > MOST_BYTES) {
         free(*text);
         *text = NULL;
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--layers %s: more than %d MiB", path,
-                            MOST_BYTES >> 20);
+        return XM_INVALID("--layers %s: more than %d MiB", path, MOST_BYTES >> 20);
     }
     return status;
 }
@@ -63,7 +62,7 @@ static xm_status_t read_marks(const char *path, ap_layers_option_t *option, ap_l
     }
     option->marks = malloc(count_lines(option->text) * sizeof(*option->marks));
     if (option->marks == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the marks of %s", path);
+        return XM_NO_MEMORY("the marks of %s", path);
     }
     for (char *line = strtok_r(option->text, "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest)) {
@@ -80,9 +79,7 @@ static xm_status_t read_marks(const char *path, ap_layers_option_t *option, ap_l
         }
     }
     how->marks = option->marks;
-    return how->mark_count > 0 ? XM_OK
-                               : xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                              "--layers %s: no operator stands there", path);
+    return how->mark_count > 0 ? XM_OK : XM_INVALID("--layers %s: no operator stands there", path);
 }
 
 /* A pattern and --layers both say where layers begin; giving both is a contradiction and no
@@ -95,8 +92,7 @@ xm_status_t ap_layers_option_read(const char *layers, const char *pattern,
     xm_status_t status;
 
     if (layers != NULL && pattern != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--layers and --layer-pattern: one of them says what a layer is");
+        return XM_INVALID("--layers and --layer-pattern: one of them says what a layer is");
     }
     how->pattern = pattern;
     if (layers == NULL) {

@@ -155,9 +155,8 @@ static xm_status_t plan_like(const char *name, const ap_planner_params_t *params
     xm_status_t status = ap_planner_preset_find(name, &row);
 
     if (status == XM_OK && params->schedule != NULL) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                              "--schedule has no meaning with --like; that of %s is %s", name,
-                              row->schedule.kind);
+        status = XM_INVALID("--schedule has no meaning with --like; that of %s is %s", name,
+                            row->schedule.kind);
     }
     if (status == XM_OK) {
         status = ap_like_run(row, params, &result);
@@ -166,7 +165,7 @@ static xm_status_t plan_like(const char *name, const ap_planner_params_t *params
         return status;
     }
     if (result.plan == NULL) {
-        status = xm_error_set(XM_ERR_NO_SOLUTION, "%s", result.why);
+        status = XM_NO_SOLUTION("%s", result.why);
     } else if (result.over_bytes > 0.0) {
         char over[32];
 
@@ -329,8 +328,7 @@ static xm_status_t refuse(const xm_cli_t *cli, const char *const *names, const c
 {
     for (; *names != NULL; ++names) {
         if (xm_cli_given(cli, *names)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s has no meaning with --%s", *names,
-                                other);
+            return XM_INVALID("--%s has no meaning with --%s", *names, other);
         }
     }
     return XM_OK;
@@ -349,10 +347,8 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
     xm_status_t status;
 
     if (like.input == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--like %s needs --model, or an input file of piper or "
-                            "dnn-partitioning",
-                            o->like);
+        return XM_INVALID("--like %s needs --model, or an input file of piper or dnn-partitioning",
+                          o->like);
     }
     status = refuse(cli, asking, "like");
     if (status == XM_OK) {
@@ -384,29 +380,28 @@ static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
     const char *unexpected = ap_command_argument(cli, 0);
 
     if (unexpected != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "unexpected argument '%s'", unexpected);
+        return XM_INVALID("unexpected argument '%s'", unexpected);
     }
     for (size_t i = 0; i < sizeof(of_inputs) / sizeof(of_inputs[0]); ++i) {
         if (xm_cli_given(cli, of_inputs[i])) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "--%s is for an input of --like; a cluster has its own",
-                                of_inputs[i]);
+            return XM_INVALID("--%s is for an input of --like; a cluster has its own",
+                              of_inputs[i]);
         }
     }
     if (o->like != NULL && o->planner != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--planner has no meaning with --like");
+        return XM_INVALID("--planner has no meaning with --like");
     }
     if ((o->objective != 0 || o->min_throughput > 0) &&
         (o->pareto || o->like != NULL || o->planner != NULL)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s has no meaning with --%s",
-                            o->objective != 0 ? "objective" : "min-throughput",
-                            o->pareto         ? "pareto"
-                            : o->like != NULL ? "like"
-                                              : "planner");
+        return XM_INVALID("--%s has no meaning with --%s",
+                          o->objective != 0 ? "objective" : "min-throughput",
+                          o->pareto         ? "pareto"
+                          : o->like != NULL ? "like"
+                                            : "planner");
     }
     if (o->pareto && (o->like != NULL || o->planner != NULL)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--pareto has no meaning with --%s",
-                            o->like != NULL ? "like" : "planner");
+        return XM_INVALID("--pareto has no meaning with --%s",
+                          o->like != NULL ? "like" : "planner");
     }
     return search(o);
 }

@@ -64,39 +64,30 @@ static xm_status_t check_outputs(const probe_options_t *o)
 static xm_status_t check_options(const probe_options_t *o)
 {
     if (o->after != NULL && o->before == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s: a profile to compare with is needed: "
-                            "--compare OLD.json",
-                            o->after);
+        return XM_INVALID("%s: a profile to compare with is needed: --compare OLD.json", o->after);
     }
     if (o->before != NULL && o->after == NULL && o->output == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--compare without NEW.json measures one, and -o must say where it "
-                            "goes");
+        return XM_INVALID("--compare without NEW.json measures one, and -o must say where it goes");
     }
     if (o->resume && o->output == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--resume needs the -o FILE of the probe that was interrupted");
+        return XM_INVALID("--resume needs the -o FILE of the probe that was interrupted");
     }
     if (o->collectives != NULL && (o->after != NULL || o->import != NULL)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--collectives measures; NEW.json and --import do not");
+        return XM_INVALID("--collectives measures; NEW.json and --import do not");
     }
     if (o->collectives != NULL && xm_collective_check_choice(o->collectives) < 0) {
         return xm_error_prefix(XM_ERR_INVALID_ARGUMENT, "--collectives");
     }
     if (o->import != NULL && (o->cluster == NULL || o->output == NULL || o->before != NULL)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--import needs --cluster FILE and -o FILE, and excludes --compare");
+        return XM_INVALID("--import needs --cluster FILE and -o FILE, and excludes --compare");
     }
     if (o->import == NULL && (o->cluster != NULL || o->axis != NULL || o->collective != NULL)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--cluster, --axis and --collective are for --import");
+        return XM_INVALID("--cluster, --axis and --collective are for --import");
     }
     if (o->ranks > 0 && o->hosts > 0 && o->ranks_per_host > 0 &&
         o->hosts * o->ranks_per_host != o->ranks) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d hosts of %d ranks are not %d ranks",
-                            o->hosts, o->ranks_per_host, o->ranks);
+        return XM_INVALID("%d hosts of %d ranks are not %d ranks", o->hosts, o->ranks_per_host,
+                          o->ranks);
     }
     return XM_OK;
 }
@@ -121,16 +112,14 @@ static xm_status_t resolve(const probe_options_t *o, int *ranks, int *ranks_per_
         return XM_OK;
     }
     if (*ranks < hosts) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d ranks are too few for %d emulated hosts",
-                            *ranks, hosts);
+        return XM_INVALID("%d ranks are too few for %d emulated hosts", *ranks, hosts);
     }
     if (*ranks_per_host == 0) {
         *ranks_per_host = *ranks / hosts;
     }
     if (*ranks % *ranks_per_host != 0 || (hosts > 0 && hosts * *ranks_per_host != *ranks)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%d ranks do not fill %d emulated hosts evenly", *ranks,
-                            hosts > 0 ? hosts : *ranks / *ranks_per_host + 1);
+        return XM_INVALID("%d ranks do not fill %d emulated hosts evenly", *ranks,
+                          hosts > 0 ? hosts : *ranks / *ranks_per_host + 1);
     }
     return XM_OK;
 }
@@ -149,7 +138,7 @@ static int launch(const probe_options_t *o)
         status = resolve(o, &params.ranks, &params.ranks_per_host);
     }
     if (status == XM_OK && o->argc > MAX_ARGUMENTS) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "more than %d arguments", MAX_ARGUMENTS);
+        status = XM_INVALID("more than %d arguments", MAX_ARGUMENTS);
     }
     if (status != XM_OK) {
         return xm_cli_fail(program, status);
@@ -245,10 +234,9 @@ static xm_status_t parse_axis(const char *axis, const xm_cluster_profile_t *prof
         numbers[1] = devices;
         numbers[2] = 1;
     } else if (!parse_shape(axis, numbers)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--axis '%s' is none of inside, across, all, nor HxD or HxDxG such as "
-                            "2x8 or 4x1x8",
-                            axis);
+        return XM_INVALID(
+            "--axis '%s' is none of inside, across, all, nor HxD or HxDxG such as 2x8 or 4x1x8",
+            axis);
     }
     hint->hosts = numbers[0];
     hint->devices_per_host = numbers[1];
@@ -311,8 +299,7 @@ static xm_status_t import(const probe_options_t *o)
 static xm_status_t partial_path(const probe_options_t *o, char *path, size_t size)
 {
     if (snprintf(path, size, "%s.partial", o->output) >= (int)size) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "path of %zu bytes is too long",
-                            strlen(o->output));
+        return XM_INVALID("path of %zu bytes is too long", strlen(o->output));
     }
     return XM_OK;
 }

@@ -41,13 +41,12 @@ typedef struct {
 static xm_status_t check(const options_t *o)
 {
     if (o->output == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "-o must say where the curves go");
+        return XM_INVALID("-o must say where the curves go");
     }
     if (o->max_bytes < SMALLEST_MAX || o->max_bytes > INT32_MAX) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--max-bytes must be %d to %d, because a curve has two points and MPI "
-                            "counts in 32 bits",
-                            SMALLEST_MAX, INT32_MAX);
+        return XM_INVALID("--max-bytes must be %d to %d, because a curve has two points and MPI "
+                          "counts in 32 bits",
+                          SMALLEST_MAX, INT32_MAX);
     }
     return xm_cli_check_settings(false, NULL);
 }
@@ -62,7 +61,7 @@ static xm_status_t find_hosts(int ranks, int *host_of, int *hosts)
     const char *given = xm_config_string(XM_CONFIG_HOST);
 
     if (names == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d names", ranks);
+        return XM_NO_MEMORY("%d names", ranks);
     }
     if (given[0] != '\0') {
         (void)snprintf(own, sizeof(own), "%s", given);
@@ -190,7 +189,7 @@ static xm_status_t run_job(const options_t *o)
     }
     host_of = calloc((size_t)job.ranks, sizeof(*host_of));
     if (host_of == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", job.ranks);
+        return XM_NO_MEMORY("%d ranks", job.ranks);
     }
     job.host_of = host_of;
     status = find_hosts(job.ranks, host_of, &hosts);

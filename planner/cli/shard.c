@@ -57,8 +57,8 @@ static xm_status_t parse_axes(const char *what, const char *text, int rank, doub
         xm_status_t status;
 
         if ((text[length] == ',') != (axis + 1 < rank)) {
-            return xm_error_set(
-                XM_ERR_PARSE, "%s: one number for each of the %d mesh axes, e.g. 1,1", what, rank);
+            return XM_MALFORMED("%s: one number for each of the %d mesh axes, e.g. 1,1", what,
+                                rank);
         }
         (void)snprintf(word, sizeof(word), "%.*s", (int)(length < 31 ? length : 31), text);
         status = xm_text_parse_double(what, word, 0.0, 1e12, &values[axis]);
@@ -79,7 +79,7 @@ static xm_status_t parse_mesh(const shard_options_t *o, shard_mesh_t *mesh)
     int all = 1;
 
     if (text == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--mesh is needed");
+        return XM_INVALID("--mesh is needed");
     }
     for (mesh->rank = 0;; ++text) {
         char *end;
@@ -87,15 +87,12 @@ static xm_status_t parse_mesh(const shard_options_t *o, shard_mesh_t *mesh)
 
         if (*text < '0' || *text > '9' || size < 1 || size > 1 << 20 ||
             mesh->rank == AP_MAX_MESH_RANK || (*end != 'x' && *end != '\0')) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "--mesh: '%s' is not a mesh of 1 to %d axes such as 2x4", o->mesh,
+            return XM_MALFORMED("--mesh: '%s' is not a mesh of 1 to %d axes such as 2x4", o->mesh,
                                 AP_MAX_MESH_RANK);
         }
         mesh->shape[mesh->rank++] = (int)size;
         if (size > (1 << 20) / all) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "--mesh: %s has too many devices; the most is %d", o->mesh,
-                                1 << 20);
+            return XM_INVALID("--mesh: %s has too many devices; the most is %d", o->mesh, 1 << 20);
         }
         all *= (int)size;
         text = end;
@@ -106,9 +103,8 @@ static xm_status_t parse_mesh(const shard_options_t *o, shard_mesh_t *mesh)
     mesh->hosts = o->hosts > 0 ? o->hosts : mesh->rank > 1 ? mesh->shape[0] : 1;
     mesh->devices = all / mesh->hosts;
     if (mesh->devices * mesh->hosts != all) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--hosts: the %d devices of mesh %s do not spread evenly over %d hosts",
-                            all, o->mesh, mesh->hosts);
+        return XM_INVALID("--hosts: the %d devices of mesh %s do not spread evenly over %d hosts",
+                          all, o->mesh, mesh->hosts);
     }
     return XM_OK;
 }
@@ -124,8 +120,7 @@ static xm_status_t check_fits(const shard_options_t *o, const shard_mesh_t *mesh
     if (mesh->hosts <= hosts && mesh->devices <= devices) {
         return XM_OK;
     }
-    return xm_error_set(
-        XM_ERR_INVALID_ARGUMENT,
+    return XM_INVALID(
         "--mesh: %s lies on %d host%s of %d device%s; cluster %s has %d of %d%s", o->mesh,
         mesh->hosts, mesh->hosts > 1 ? "s" : "", mesh->devices, mesh->devices > 1 ? "s" : "",
         xm_cluster_profile_name(profile), hosts, devices,
@@ -144,12 +139,11 @@ static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t 
 
     if (o->cost_model == MODEL_PROFILE || o->cluster != NULL) {
         if (o->cluster == NULL) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--cost-model profile needs --cluster");
+            return XM_INVALID("--cost-model profile needs --cluster");
         }
         if (o->force_data_parallel || o->alpha != NULL || o->beta != NULL) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "--alpha, --beta and --force-data-parallel are for --cost-model "
-                                "alpa");
+            return XM_INVALID(
+                "--alpha, --beta and --force-data-parallel are for --cost-model alpa");
         }
         status = ap_command_load_cluster(o->cluster, 0, 0, o->overlap, profile);
         if (status == XM_OK) {
@@ -158,8 +152,7 @@ static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t 
         return status == XM_OK ? ap_cost_model_create_profile(*profile, model) : status;
     }
     if (o->overlap >= 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--overlap is for --cost-model profile; the alpa model knows none");
+        return XM_INVALID("--overlap is for --cost-model profile; the alpa model knows none");
     }
     alpa.force_data_parallel = o->force_data_parallel;
     if (o->alpha != NULL) {
@@ -328,11 +321,9 @@ static xm_status_t make_training_graph(const char *name, const shard_options_t *
             *state_bytes = state_bytes_of(*graph, optimizer);
         }
     } else if (o->micro_batches != 0 || o->optimizer != OPTIMIZER_SGD) {
-        status =
-            xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                         "--micro-batches and --optimizer are for models of which the training "
-                         "step is derived; %s %s",
-                         name, untrainable);
+        status = XM_INVALID("--micro-batches and --optimizer are for models of which the training "
+                            "step is derived; %s %s",
+                            name, untrainable);
     }
     return status;
 }

@@ -22,9 +22,8 @@ xm_status_t ap_shard_files_check(const ap_shard_files_t *files, bool is_hlo, con
 {
     return files->hlo == NULL || is_hlo
                ? XM_OK
-               : xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                              "--export-hlo writes shardings into HLO text; %s is a built-in model",
-                              model);
+               : XM_INVALID("--export-hlo writes shardings into HLO text; %s is a built-in model",
+                            model);
 }
 
 typedef struct export_job {
@@ -140,7 +139,7 @@ xm_status_t ap_shard_memory_curve(const ap_shard_plan_t *plan, const ap_graph_t 
     ap_memory_curve_t *made = calloc(1, sizeof(*made));
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a memory curve");
+        return XM_NO_MEMORY("a memory curve");
     }
     made->points = ap_graph_ops(graph);
     made->parts = AP_SHARD_PARTS;
@@ -149,7 +148,7 @@ xm_status_t ap_shard_memory_curve(const ap_shard_plan_t *plan, const ap_graph_t 
         made->bytes[part] = calloc((size_t)made->points + 1, sizeof(double));
         if (made->bytes[part] == NULL) {
             ap_memory_curve_destroy(made);
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a memory curve");
+            return XM_NO_MEMORY("a memory curve");
         }
         for (int o = 0; o < made->points; ++o) {
             made->bytes[part][o] = ap_shard_plan_memory(plan, o)->part[part];
@@ -282,7 +281,7 @@ xm_status_t ap_memory_curve_json(const ap_memory_curve_t *curve, const ap_graph_
                   "peak_operator", ap_graph_op(graph, peak)->name, "parts", parts);
     return json_object_set_new(document, "memory", memory) == 0
                ? XM_OK
-               : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the memory curve as JSON");
+               : XM_NO_MEMORY("the memory curve as JSON");
 }
 
 xm_status_t ap_shard_report_json(const ap_shard_report_t *report,
@@ -300,6 +299,5 @@ xm_status_t ap_shard_report_json(const ap_shard_report_t *report,
              json_object_set_new(document, "compute", json_real(report->compute)) |
              json_object_set_new(document, "collectives", totals_json(report)) |
              json_object_set_new(document, "transfers", transfers_json(report, solution));
-    return failed == 0 ? XM_OK
-                       : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the report as JSON");
+    return failed == 0 ? XM_OK : XM_NO_MEMORY("the report as JSON");
 }

@@ -146,9 +146,8 @@ static xm_status_t run(const xm_cli_t *cli, void *context)
         options.seed = (uint64_t)o->seed;
         options.certificate = o->certificate;
         options.progress = o->quiet ? NULL : show;
-        status = choice == NULL
-                     ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies", cfn->nodes)
-                     : ap_cfn_solve(cfn, &options, choice, &result);
+        status = choice == NULL ? XM_NO_MEMORY("%zu strategies", cfn->nodes)
+                                : ap_cfn_solve(cfn, &options, choice, &result);
     }
     if (status == XM_OK) {
         if (xm_cli_wants_json(&o->json)) {

@@ -45,7 +45,7 @@ xm_status_t ap_door_text_open(ap_door_text_t *door, const char *function, char *
 xm_status_t ap_door_text_close(ap_door_text_t *door, xm_status_t status, char **text)
 {
     if (fclose(door->stream) != 0 && status == XM_OK) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a text of %zu bytes", door->size);
+        status = XM_NO_MEMORY("a text of %zu bytes", door->size);
     }
     if (status == XM_OK) {
         *text = door->text;

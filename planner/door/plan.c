@@ -80,7 +80,7 @@ xm_status_t ap_like_plan(const char *name, const ap_planner_params_t *params, ap
         status = ap_like_run(row, &asked.params, &result);
     }
     if (status == XM_OK && result.plan == NULL) {
-        status = xm_error_set(XM_ERR_NO_SOLUTION, "%s: %s", name, result.why);
+        status = XM_NO_SOLUTION("%s: %s", name, result.why);
     }
     if (status == XM_OK && info != NULL) {
         ap_like_info_t own = {.step = result.step,

@@ -64,7 +64,7 @@ xm_status_t ap_sharding_create(const ap_sharding_params_t *params, ap_sharding_t
     }
     made = calloc(1, sizeof(*made));
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a sharding");
+        return XM_NO_MEMORY("a sharding");
     }
     status = solve(&own, made);
     if (status == XM_OK) {
@@ -120,10 +120,9 @@ static xm_status_t export_to(const ap_sharding_t *sharding, const ap_frontend_no
     case AP_EXPORT_TORCH:
         return ap_export_torch(sharding->solution, stream);
     case AP_EXPORT_HLO:
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "shardings for HLO go into its text: ap_export_sharding_hlo()");
+        return XM_UNSUPPORTED("shardings for HLO go into its text: ap_export_sharding_hlo()");
     }
-    return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d is no form of export", (int)form);
+    return XM_INVALID("%d is no form of export", (int)form);
 }
 
 xm_status_t ap_export_sharding(const ap_sharding_t *sharding, const ap_frontend_notes_t *notes,

@@ -59,7 +59,7 @@ xm_status_t ap_simulation_create(const ap_plan_t *plan, const ap_simulation_para
     }
     made = calloc(1, sizeof(*made));
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a simulation");
+        return XM_NO_MEMORY("a simulation");
     }
     status = simulate(plan, &own, made);
     if (status == XM_OK) {
@@ -84,7 +84,7 @@ xm_status_t ap_simulation_text(const ap_simulation_t *simulation, char **text)
         return XM_ERR_INVALID_ARGUMENT;
     }
     *text = ap_pipeline_text(simulation->schedule, simulation->run);
-    return *text != NULL ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a timeline");
+    return *text != NULL ? XM_OK : XM_NO_MEMORY("a timeline");
 }
 
 xm_status_t ap_simulation_plot(const ap_simulation_t *simulation, const char *title,

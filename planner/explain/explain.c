@@ -40,8 +40,7 @@ ap_decision_t *ap_explanation_add(ap_explanation_t *explanation, const char *uni
 
     if (!xm_array_reserve(&explanation->decisions, &explanation->capacity,
                           (size_t)explanation->count + 1, sizeof(*explanation->decisions))) {
-        (void)xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d decisions",
-                           explanation->count + 1);
+        (void)XM_NO_MEMORY("%d decisions", explanation->count + 1);
         return NULL;
     }
     decision = &explanation->decisions[explanation->count++];
@@ -382,11 +381,10 @@ static xm_status_t check_layers(const ap_plan_t *plan, const ap_graph_t *graph)
             }
             if (group->op_count > 0 && o < ap_graph_ops(graph) &&
                 strcmp(ap_graph_op(graph, o)->name, group->ops[0].name) != 0) {
-                return xm_error_set(XM_ERR_MISMATCH,
-                                    "the layers of %s are not the plan's: layer %d begins with "
-                                    "'%s', in the plan with '%s'",
-                                    ap_plan_info(plan)->model, group->first_layer,
-                                    ap_graph_op(graph, o)->name, group->ops[0].name);
+                return XM_MISMATCH("the layers of %s are not the plan's: layer %d begins with "
+                                   "'%s', in the plan with '%s'",
+                                   ap_plan_info(plan)->model, group->first_layer,
+                                   ap_graph_op(graph, o)->name, group->ops[0].name);
             }
         }
     }
@@ -422,7 +420,7 @@ xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profil
     }
     if (explanation == NULL || explanation->costs == NULL) {
         free(explanation);
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an explanation");
+        status = XM_NO_MEMORY("an explanation");
         goto close_view;
     }
     params.model = info->model;
@@ -442,8 +440,8 @@ xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profil
         status = ap_planner_case_open(&context.setup, &options, &context.one);
     }
     if (status == XM_OK && ap_graph_layers(context.one.graph) != info->layers) {
-        status = xm_error_set(XM_ERR_MISMATCH, "model %s has %d layers, the plan's %d", info->model,
-                              ap_graph_layers(context.one.graph), info->layers);
+        status = XM_MISMATCH("model %s has %d layers, the plan's %d", info->model,
+                             ap_graph_layers(context.one.graph), info->layers);
     }
     if (status == XM_OK) {
         status = check_layers(plan, context.one.graph);

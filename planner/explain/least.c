@@ -61,13 +61,12 @@ static xm_status_t fit_node(const ap_layer_node_t *node, const ap_op_t *op,
                             fitting_t *fit)
 {
     if (strcmp(op->rule.text, planned->rule) != 0) {
-        return xm_error_set(XM_ERR_MISMATCH, "%s: operator '%s' is '%s' where the model has '%s'",
-                            place, planned->name, planned->rule, op->rule.text);
+        return XM_MISMATCH("%s: operator '%s' is '%s' where the model has '%s'", place,
+                           planned->name, planned->rule, op->rule.text);
     }
     fit->strategy = xm_arena_get(arena, (size_t)node->strategies.count, sizeof(*fit->strategy));
     if (fit->strategy == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d strategies",
-                            node->strategies.count);
+        return XM_NO_MEMORY("%d strategies", node->strategies.count);
     }
     for (int s = 0; s < node->strategies.count; ++s) {
         const ap_strategy_t *strategy = &node->strategies.items[s];
@@ -79,9 +78,8 @@ static xm_status_t fit_node(const ap_layer_node_t *node, const ap_op_t *op,
     }
     return fit->count > 0
                ? XM_OK
-               : xm_error_set(XM_ERR_MISMATCH,
-                              "%s: operator '%s' ('%s') cannot be sharded as %s -> %s", place,
-                              planned->name, planned->rule, planned->operands, planned->results);
+               : XM_MISMATCH("%s: operator '%s' ('%s') cannot be sharded as %s -> %s", place,
+                             planned->name, planned->rule, planned->operands, planned->results);
 }
 
 /* The least a node can take, over the strategies that fit and the ways to keep its parameters; time
@@ -169,11 +167,11 @@ static xm_status_t add_layer(layer_t *of, const ap_graph_t *training, const ap_p
 
     of->fits = xm_arena_get(&of->arena, (size_t)problem->op_nodes, sizeof(*of->fits));
     if (of->fits == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", problem->op_nodes);
+        return XM_NO_MEMORY("%d operators", problem->op_nodes);
     }
     if (group->op_count != problem->op_nodes) {
-        status = xm_error_set(XM_ERR_MISMATCH, "%s: %d operators where the model has %d", place,
-                              group->op_count, problem->op_nodes);
+        status = XM_MISMATCH("%s: %d operators where the model has %d", place, group->op_count,
+                             problem->op_nodes);
     }
     for (int n = 0; n < problem->op_nodes && status == XM_OK; ++n) {
         const ap_layer_node_t *node = &problem->node[n];

@@ -40,8 +40,7 @@ typedef struct verification {
 
 static xm_status_t wrong_count(const char *what, int64_t says, int64_t asked)
 {
-    return xm_error_set(XM_ERR_MISMATCH, "the plan is for %" PRId64 " %s, not %" PRId64, says, what,
-                        asked);
+    return XM_MISMATCH("the plan is for %" PRId64 " %s, not %" PRId64, says, what, asked);
 }
 
 /* Without a list, any number that divides the batch is an answer. */
@@ -70,34 +69,30 @@ static xm_status_t check_question(const verification_t *v)
     char text[PLACE];
 
     if (strcmp(info->model, params->model) != 0) {
-        return xm_error_set(XM_ERR_MISMATCH, "the plan is for the model '%s', not '%s'",
-                            info->model, params->model);
+        return XM_MISMATCH("the plan is for the model '%s', not '%s'", info->model, params->model);
     }
     if (info->global_batch != v->setup.global_batch) {
         return wrong_count("samples", info->global_batch, v->setup.global_batch);
     }
     if (!is_asked(v)) {
-        return xm_error_set(XM_ERR_MISMATCH, "%" PRId64 " micro-batches were not asked for",
-                            info->micro_batches);
+        return XM_MISMATCH("%" PRId64 " micro-batches were not asked for", info->micro_batches);
     }
     if (stages < params->min_stages || (params->max_stages > 0 && stages > params->max_stages)) {
-        return xm_error_set(XM_ERR_MISMATCH, "%d stages were not asked for", stages);
+        return XM_MISMATCH("%d stages were not asked for", stages);
     }
     if (strcmp(schedule, "auto") != 0 && strcmp(schedule, info->schedule) != 0) {
-        return xm_error_set(XM_ERR_MISMATCH, "the plan has the schedule %s, not %s", info->schedule,
-                            schedule);
+        return XM_MISMATCH("the plan has the schedule %s, not %s", info->schedule, schedule);
     }
     which = ap_plan_recompute_text(v->plan, text, sizeof(text));
     if ((params->recompute == AP_RECOMPUTE_ON && strcmp(which, "on") != 0) ||
         (params->recompute == AP_RECOMPUTE_OFF && strcmp(which, "off") != 0) ||
         (params->recompute == AP_RECOMPUTE_UNIFORM && strcmp(which, "on") != 0 &&
          strcmp(which, "off") != 0)) {
-        return xm_error_set(XM_ERR_MISMATCH, "recomputation is %s in the plan", which);
+        return XM_MISMATCH("recomputation is %s in the plan", which);
     }
     if (info->memory_limit > v->setup.memory_limit * (1 + slack)) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "the plan takes %.0f bytes a device for given, not %.0f",
-                            info->memory_limit, v->setup.memory_limit);
+        return XM_MISMATCH("the plan takes %.0f bytes a device for given, not %.0f",
+                           info->memory_limit, v->setup.memory_limit);
     }
     return XM_OK;
 }
@@ -109,7 +104,7 @@ static xm_status_t check_submesh(const verification_t *v, const ap_plan_stage_t 
     int hosts = 0, most = 0;
 
     if (of_host == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", v->info->hosts);
+        return XM_NO_MEMORY("%d hosts", v->info->hosts);
     }
     for (int d = 0; d < stage->hosts * stage->devices_per_host; ++d) {
         int host = stage->devices[d] / v->info->devices_per_host;
@@ -120,18 +115,16 @@ static xm_status_t check_submesh(const verification_t *v, const ap_plan_stage_t 
     }
     free(of_host);
     if (hosts != stage->hosts || most != stage->devices_per_host) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "stages[%d]: a submesh of %d x %d devices, whose ranks are on %d hosts "
-                            "with up to %d on one",
-                            index, stage->hosts, stage->devices_per_host, hosts, most);
+        return XM_MISMATCH("stages[%d]: a submesh of %d x %d devices, whose ranks are on %d hosts "
+                           "with up to %d on one",
+                           index, stage->hosts, stage->devices_per_host, hosts, most);
     }
     return XM_OK;
 }
 
 static xm_status_t too_good(const char *place, const char *what, double says, double least)
 {
-    return xm_error_set(XM_ERR_MISMATCH, "%s: %s of %.9g, which is at least %.9g", place, what,
-                        says, least);
+    return XM_MISMATCH("%s: %s of %.9g, which is at least %.9g", place, what, says, least);
 }
 
 /* The class of devices that a stage stands on; scattered hosts count as the slowest there is, for
@@ -164,8 +157,7 @@ static xm_status_t check_stage(verification_t *v, int index)
     v->weights.forward = stage->recompute ? 2 : 1;
     (void)snprintf(place, sizeof(place), "stages[%d]", index);
     if (status == XM_OK && stage->layer_count == 0) {
-        status =
-            xm_error_set(XM_ERR_MISMATCH, "%s does not say how its operators are sharded", place);
+        status = XM_MISMATCH("%s does not say how its operators are sharded", place);
     }
     if (status == XM_OK) {
         status = ap_plan_stage_least(
@@ -187,8 +179,8 @@ static xm_status_t check_stage(verification_t *v, int index)
     }
     memory = v->setup.classes->classes[class_of(v, stage)].device.memory_bytes;
     if (ap_plan_stage_memory(stage) > memory * (1 + slack) + 1) {
-        return xm_error_set(XM_ERR_MISMATCH, "%s needs %.0f bytes a device, %.0f are there", place,
-                            ap_plan_stage_memory(stage), memory);
+        return XM_MISMATCH("%s needs %.0f bytes a device, %.0f are there", place,
+                           ap_plan_stage_memory(stage), memory);
     }
     return XM_OK;
 }
@@ -265,7 +257,7 @@ static xm_status_t check_resting(const verification_t *v)
     xm_status_t status = XM_OK;
 
     if (resting == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tensors between stages");
+        return XM_NO_MEMORY("the tensors between stages");
     }
     for (int pair = 0; pair < stages * stages; ++pair) {
         int from = pair / stages, to = pair % stages, count = 0;
@@ -280,10 +272,9 @@ static xm_status_t check_resting(const verification_t *v)
             const ap_tensor_t *tensor = ap_graph_tensor(v->graph, resting[i]);
 
             if (!passes(v->plan, from, to, tensor)) {
-                status = xm_error_set(XM_ERR_MISMATCH,
-                                      "reshardings: '%s' does not pass from stage %d, which makes "
-                                      "it, to stage %d, which reads it",
-                                      tensor->name, from, to);
+                status = XM_MISMATCH("reshardings: '%s' does not pass from stage %d, which makes "
+                                     "it, to stage %d, which reads it",
+                                     tensor->name, from, to);
             }
         }
     }
@@ -301,9 +292,8 @@ static xm_status_t check_boundary(const verification_t *v, int index)
 
     (void)snprintf(place, sizeof(place), "reshardings[%d]", index);
     if (boundary->to == boundary->from + 1 && !is_tensor(&first, tensor)) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "%s: shape or type are not those of '%s', which passes after layer %d",
-                            place, tensor->name, layer);
+        return XM_MISMATCH("%s: shape or type are not those of '%s', which passes after layer %d",
+                           place, tensor->name, layer);
     }
     return check_boundary_cost(v, boundary, place);
 }
@@ -347,9 +337,8 @@ static xm_status_t check_in_flight(const verification_t *v)
         int64_t least = ap_schedule_in_flight(kind, i, stages - 1 - i, v->info->micro_batches);
 
         if (ap_plan_stage(v->plan, i)->in_flight < least) {
-            return xm_error_set(XM_ERR_MISMATCH,
-                                "stages[%d] has %d micro-batches in flight, of at least %" PRId64,
-                                i, ap_plan_stage(v->plan, i)->in_flight, least);
+            return XM_MISMATCH("stages[%d] has %d micro-batches in flight, of at least %" PRId64, i,
+                               ap_plan_stage(v->plan, i)->in_flight, least);
         }
     }
     return XM_OK;
@@ -369,7 +358,7 @@ static xm_status_t open_model(verification_t *v)
     }
     v->context = calloc(2 * (size_t)v->setup.classes->count, sizeof(ap_stage_context_t *));
     if (v->context == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the stages of a plan");
+        return XM_NO_MEMORY("the stages of a plan");
     }
     params.graph = v->graph;
     params.micro_batches = (int)v->info->micro_batches;

@@ -27,20 +27,15 @@ typedef struct place {
     int count;
 } place_t;
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an HLO module with shardings");
-}
-
 /* Takes over `text`, also when it fails; NULL stands for memory that was short. */
 xm_status_t ap_hlo_edit(ap_hlo_exporter_t *e, size_t at, size_t length, char *text)
 {
     if (text == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("an HLO module with shardings");
     }
     if (!xm_array_reserve(&e->edits, &e->edit_room, (size_t)e->edit_count + 1, sizeof(*e->edits))) {
         free(text);
-        return no_memory();
+        return XM_NO_MEMORY("an HLO module with shardings");
     }
     e->edits[e->edit_count] =
         (ap_hlo_edit_t){.at = at, .length = length, .number = e->edit_count, .text = text};
@@ -213,7 +208,7 @@ static xm_status_t add_steps(ap_hlo_exporter_t *e, const place_t *place, int ope
         previous = next;
     }
     if (previous == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("an HLO module with shardings");
     }
     if (status != XM_OK) {
         free(previous);
@@ -246,7 +241,8 @@ static bool scatters_into_constant(const ap_hlo_exporter_t *e, const place_t *pl
 static xm_status_t add_reshardings(ap_hlo_exporter_t *e, const place_t *place)
 {
     hlo_slice_t *names = calloc((size_t)place->of->operand_count + 1, sizeof(*names));
-    xm_status_t status = names == NULL ? no_memory() : ap_hlo_operand_names(e, place->of, names);
+    xm_status_t status = names == NULL ? XM_NO_MEMORY("an HLO module with shardings")
+                                       : ap_hlo_operand_names(e, place->of, names);
 
     for (int o = 0; o < place->of->operand_count && status == XM_OK; ++o) {
         ap_spec_t used = 0, found = 0;
@@ -289,7 +285,7 @@ static xm_status_t annotate_root(ap_hlo_exporter_t *e, const hlo_instruction_t *
     xm_status_t status;
 
     if (stream == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("an HLO module with shardings");
     }
     (void)fputs(root->type->tuple ? "{" : "", stream);
     for (int i = 0; i < e->source->result_count; ++i) {
@@ -302,7 +298,8 @@ static xm_status_t annotate_root(ap_hlo_exporter_t *e, const hlo_instruction_t *
                                              sizeof(one)));
     }
     (void)fputs(root->type->tuple ? "}" : "", stream);
-    status = fclose(stream) == 0 ? ap_hlo_annotate(e, root, text) : no_memory();
+    status = fclose(stream) == 0 ? ap_hlo_annotate(e, root, text)
+                                 : XM_NO_MEMORY("an HLO module with shardings");
     free(text);
     return status;
 }
@@ -370,7 +367,7 @@ static xm_status_t sort_instances(ap_hlo_exporter_t *e)
     e->instances = calloc(count + 1, sizeof(*e->instances));
     if (keys == NULL || e->instances == NULL) {
         free(keys);
-        return no_memory();
+        return XM_NO_MEMORY("an HLO module with shardings");
     }
     for (size_t i = 0; i < count; ++i) {
         keys[i] = (instance_key_t){.at = e->source->instances[i].at, .instance = (int)i};

@@ -13,11 +13,6 @@
 #include "planner/export/export_private.h"
 #include "planner/export/instance.h"
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an HLO module with shardings");
-}
-
 /* Whether two loops carry the same arrays in the same specs. */
 static bool same_state(const ap_hlo_exporter_t *e, const hlo_loop_t *a, const hlo_loop_t *b)
 {
@@ -140,7 +135,8 @@ static xm_status_t pin_operand(ap_hlo_exporter_t *e, const hlo_loop_t *loop,
         previous = next;
         if (status != XM_OK) {
             free(previous);
-            return status == XM_ERR_NO_MEMORY ? no_memory() : status;
+            return status == XM_ERR_NO_MEMORY ? XM_NO_MEMORY("an HLO module with shardings")
+                                              : status;
         }
     }
     return ap_hlo_edit(e, (size_t)(name.at - text->bytes), name.length, previous);
@@ -152,7 +148,8 @@ static xm_status_t pin_operands(ap_hlo_exporter_t *e, const hlo_loop_t *loop,
                                 const hlo_computation_t *in, const hlo_instruction_t *tuple)
 {
     hlo_slice_t *names = calloc((size_t)tuple->operand_count + 1, sizeof(*names));
-    xm_status_t status = names == NULL ? no_memory() : ap_hlo_operand_names(e, tuple, names);
+    xm_status_t status = names == NULL ? XM_NO_MEMORY("an HLO module with shardings")
+                                       : ap_hlo_operand_names(e, tuple, names);
 
     for (int o = 0; o < tuple->operand_count && status == XM_OK; ++o) {
         if (loop->state[o].shape.rank > 0) {
@@ -264,7 +261,8 @@ xm_status_t ap_hlo_annotate_loop(ap_hlo_exporter_t *e, const hlo_computation_t *
         return XM_OK;
     }
     sharding = state_sharding(e, loop);
-    status = sharding == NULL ? no_memory() : ap_hlo_annotate(e, of, sharding);
+    status = sharding == NULL ? XM_NO_MEMORY("an HLO module with shardings")
+                              : ap_hlo_annotate(e, of, sharding);
     if (status == XM_OK) {
         status = annotate_state(e, loop, loop->body_computation, sharding);
     }

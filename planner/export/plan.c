@@ -33,8 +33,7 @@ static xm_status_t read_specs(const char *text, spec_list_t *list)
         xm_status_t status;
 
         if (length >= sizeof(word) || list->count == MAX_SPECS) {
-            return xm_error_set(XM_ERR_PARSE, "'%s' is no list of at most %d specs", text,
-                                MAX_SPECS);
+            return XM_MALFORMED("'%s' is no list of at most %d specs", text, MAX_SPECS);
         }
         memcpy(word, text, length);
         word[length] = '\0';
@@ -281,10 +280,9 @@ xm_status_t ap_export_plan(const ap_plan_t *plan, ap_export_form_t form, FILE *s
         const ap_plan_boundary_t *boundary = ap_plan_boundary(plan, b);
 
         if (boundary->to > boundary->from + 1 || boundary->more_count > 0) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "from stage %d to stage %d the plan passes %d tensors; this form "
-                                "has one, between neighbours",
-                                boundary->from, boundary->to, boundary->more_count + 1);
+            return XM_UNSUPPORTED("from stage %d to stage %d the plan passes %d tensors; this form "
+                                  "has one, between neighbours",
+                                  boundary->from, boundary->to, boundary->more_count + 1);
         }
     }
     return form == AP_EXPORT_JAX ? export_python(plan, stream) : export_json(plan, form, stream);

@@ -102,10 +102,9 @@ static xm_status_t load_file(const char *path, const ap_frontend_params_t *param
         return status;
     }
     if (params->batch != 0 || params->hidden != 0 || params->layers != 0 || params->sequence != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "batch, hidden, layers and sequence are for built-in models; %s has "
-                            "its own sizes",
-                            path);
+        return XM_INVALID(
+            "batch, hidden, layers and sequence are for built-in models; %s has its own sizes",
+            path);
     }
     if (kind == FILE_ONNX) {
         onnx.dims = params->dims;
@@ -113,8 +112,7 @@ static xm_status_t load_file(const char *path, const ap_frontend_params_t *param
         return ap_onnx_from_file(path, &onnx, graph, notes);
     }
     if (params->dim_count > 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "dimensions are given by name to ONNX models only; %s is none", path);
+        return XM_INVALID("dimensions are given by name to ONNX models only; %s is none", path);
     }
     if (kind == FILE_HLO) {
         return ap_hlo_from_file(path, graph, notes);
@@ -145,9 +143,8 @@ xm_status_t ap_frontend_load(const char *model, const ap_frontend_params_t *para
         return load_file(model, params, graph, notes);
     }
     if (params->dim_count > 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "dimensions are given by name to ONNX models only; %s is built in",
-                            model);
+        return XM_INVALID("dimensions are given by name to ONNX models only; %s is built in",
+                          model);
     }
     zoo.batch = params->batch;
     zoo.hidden = params->hidden;

@@ -58,17 +58,15 @@ static xm_status_t mark_dim(marks_t *marks, int o, int term, int d)
         *holds = true;
         return tensor->kind != AP_TENSOR_PARAMETER
                    ? XM_OK
-                   : xm_error_set(XM_ERR_UNSUPPORTED,
-                                  "operator '%s' pairs the samples with dimension %d of the weight "
-                                  "'%s', so their number cannot change",
-                                  op->name, d, tensor->name);
+                   : XM_UNSUPPORTED("operator '%s' pairs the samples with dimension %d of the "
+                                    "weight '%s', so their number cannot change",
+                                    op->name, d, tensor->name);
     }
     factor = carrier(marks, &op->rule, dim);
     if (factor < 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "operator '%s' does not carry the samples in dimension %d of '%s' on, "
-                            "so their number cannot change",
-                            op->name, d, tensor->name);
+        return XM_UNSUPPORTED("operator '%s' does not carry the samples in dimension %d of '%s' "
+                              "on, so their number cannot change",
+                              op->name, d, tensor->name);
     }
     marks->factor[o][factor] = true;
     return XM_OK;
@@ -85,10 +83,9 @@ static xm_status_t check_once(const marks_t *marks)
             held += marks->dim[t][d];
         }
         if (held > 1) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "several dimensions of '%s' hang together with the %" PRId64
-                                " samples, so their number cannot change",
-                                marks->graph->tensors[t].name, marks->from);
+            return XM_UNSUPPORTED("several dimensions of '%s' hang together with the %" PRId64
+                                  " samples, so their number cannot change",
+                                  marks->graph->tensors[t].name, marks->from);
         }
     }
     return XM_OK;
@@ -177,8 +174,7 @@ xm_status_t ap_graph_with_batch(const ap_graph_t *graph, int64_t from, int64_t t
         factors -= (size_t)graph->ops[o].rule.factors;
         marks.factor[o] = marked + factors;
     }
-    status = arena.failed ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu operators", ops)
-                          : mark_all(&marks);
+    status = arena.failed ? XM_NO_MEMORY("%zu operators", ops) : mark_all(&marks);
     if (status == XM_OK) {
         status = check_once(&marks);
     }

@@ -24,7 +24,7 @@ xm_status_t ap_op_open(ap_graph_t *graph, ap_op_t *op, int operands, int results
         xm_arena_get(&graph->arena, 2 * (size_t)operands + 3 * (size_t)results, sizeof(*lists));
 
     if (lists == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator");
+        return XM_NO_MEMORY("an operator");
     }
     op->operand_count = operands;
     op->result_count = results;
@@ -43,9 +43,8 @@ static xm_status_t copy_op(const ap_op_t *from, ap_graph_t *graph, ap_op_t *op)
     *op = *from;
     op->label = NULL;
     op->name = ap_graph_keep_name(graph, from->name);
-    status = op->name == NULL
-                 ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'", from->name)
-                 : ap_op_open(graph, op, from->operand_count, from->result_count);
+    status = op->name == NULL ? XM_NO_MEMORY("the operator '%s'", from->name)
+                              : ap_op_open(graph, op, from->operand_count, from->result_count);
     if (status != XM_OK) {
         return status;
     }
@@ -66,7 +65,7 @@ xm_status_t ap_graph_copy_open(const ap_graph_t *from, ap_graph_copy_t *copy)
     if (made.tensor == NULL) {
         ap_graph_destroy(made.to);
         free(made.tensor);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a copy of the graph '%s'", from->name);
+        return XM_NO_MEMORY("a copy of the graph '%s'", from->name);
     }
     for (int t = 0; t < from->tensor_count; ++t) {
         made.tensor[t] = -1;
@@ -223,5 +222,5 @@ xm_status_t ap_graph_copy_whole(const ap_graph_t *from, ap_graph_t **copy)
 
 no_memory:
     ap_graph_destroy(made);
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a copy of the graph '%s'", from->name);
+    return XM_NO_MEMORY("a copy of the graph '%s'", from->name);
 }

@@ -65,7 +65,7 @@ xm_status_t ap_graph_create(const char *name, ap_graph_t **graph)
 
     if (made == NULL || (made->name = ap_graph_keep_name(made, name)) == NULL) {
         free(made);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph '%s'", name);
+        return XM_NO_MEMORY("the graph '%s'", name);
     }
     made->loss = -1;
     *graph = made;
@@ -91,7 +91,7 @@ void ap_graph_destroy(ap_graph_t *graph)
 static xm_status_t check_open(const ap_graph_t *graph)
 {
     if (graph->finished) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the graph '%s' is finished", graph->name);
+        return XM_INVALID("the graph '%s' is finished", graph->name);
     }
     return XM_OK;
 }
@@ -99,15 +99,10 @@ static xm_status_t check_open(const ap_graph_t *graph)
 static xm_status_t check_tensor(const ap_graph_t *graph, int tensor)
 {
     if (tensor < 0 || tensor >= graph->tensor_count) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the graph '%s' has no tensor %d (0 … %d)",
-                            graph->name, tensor, graph->tensor_count - 1);
+        return XM_INVALID("the graph '%s' has no tensor %d (0 … %d)", graph->name, tensor,
+                          graph->tensor_count - 1);
     }
     return XM_OK;
-}
-
-static xm_status_t no_memory(int entries)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d graph entries", entries);
 }
 
 xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor, const char *name,
@@ -118,18 +113,17 @@ xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor,
 
     if (!xm_array_reserve(&graph->tensors, &graph->tensor_capacity, (size_t)graph->tensor_count + 1,
                           sizeof(*graph->tensors))) {
-        return no_memory(graph->tensor_count + 1);
+        return XM_NO_MEMORY("%d graph entries", graph->tensor_count + 1);
     }
     for (int d = 0; d < tensor->shape.rank; ++d) {
         elements *= (double)tensor->shape.dims[d];
     }
     if (elements > (double)AP_MOST_ELEMENTS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "tensor '%s' has more than 2^48 elements",
-                            name);
+        return XM_INVALID("tensor '%s' has more than 2^48 elements", name);
     }
     copy = ap_graph_keep_name(graph, name);
     if (copy == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tensor '%s'", name);
+        return XM_NO_MEMORY("the tensor '%s'", name);
     }
     graph->tensors[graph->tensor_count] = *tensor;
     graph->tensors[graph->tensor_count].name = copy;
@@ -142,7 +136,7 @@ xm_status_t ap_graph_reserve_op(ap_graph_t *graph)
     return xm_array_reserve(&graph->ops, &graph->op_capacity, (size_t)graph->op_count + 1,
                             sizeof(*graph->ops))
                ? XM_OK
-               : no_memory(graph->op_count + 1);
+               : XM_NO_MEMORY("%d graph entries", graph->op_count + 1);
 }
 
 xm_status_t ap_graph_add_tensor(ap_graph_t *graph, const char *name, ap_tensor_kind_t kind,
@@ -165,15 +159,13 @@ xm_status_t ap_graph_add_tensor(ap_graph_t *graph, const char *name, ap_tensor_k
         return status;
     }
     if (kind == AP_TENSOR_ACTIVATION || shape->rank < 0 || shape->rank > AP_MAX_RANK) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "tensor '%s' must be an input or a parameter of at most %d dimensions",
-                            name, AP_MAX_RANK);
+        return XM_INVALID("tensor '%s' must be an input or a parameter of at most %d dimensions",
+                          name, AP_MAX_RANK);
     }
     for (int d = 0; d < shape->rank; ++d) {
         if (shape->dims[d] <= 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "tensor '%s': dimension %d is %" PRId64 ", must be positive", name,
-                                d, shape->dims[d]);
+            return XM_INVALID("tensor '%s': dimension %d is %" PRId64 ", must be positive", name, d,
+                              shape->dims[d]);
         }
     }
     return ap_graph_append_tensor(graph, &made, name, tensor);
@@ -211,10 +203,7 @@ static xm_status_t make_rule(const ap_graph_t *graph, const ap_op_params_t *para
                              ap_sharding_rule_t *rule)
 {
     ap_shape_t *shapes = calloc((size_t)params->operand_count + 1, sizeof(*shapes));
-    xm_status_t status =
-        shapes == NULL
-            ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'", params->name)
-            : XM_OK;
+    xm_status_t status = shapes == NULL ? XM_NO_MEMORY("the operator '%s'", params->name) : XM_OK;
 
     for (int o = 0; o < params->operand_count && status == XM_OK; ++o) {
         shapes[o] = graph->tensors[params->operands[o]].shape;
@@ -230,8 +219,7 @@ static xm_status_t make_rule(const ap_graph_t *graph, const ap_op_params_t *para
 static xm_status_t check_operands(const ap_graph_t *graph, const ap_op_params_t *params)
 {
     if (params->operand_count < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "operator '%s' has %d operands", params->name,
-                            params->operand_count);
+        return XM_INVALID("operator '%s' has %d operands", params->name, params->operand_count);
     }
     for (int o = 0; o < params->operand_count; ++o) {
         xm_status_t status = check_tensor(graph, params->operands[o]);
@@ -252,9 +240,8 @@ static xm_status_t set_touched(const ap_op_params_t *params, ap_op_t *op)
 
     for (int t = 0; t < terms && params->touched != NULL; ++t) {
         if (params->touched[t] < AP_TOUCHES_NONE || params->touched[t] > terms) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "operator '%s' touches term %d like term %d, of %d", params->name,
-                                t, params->touched[t] - 1, terms);
+            return XM_INVALID("operator '%s' touches term %d like term %d, of %d", params->name, t,
+                              params->touched[t] - 1, terms);
         }
         op->touched[t] = params->touched[t];
         given = given || params->touched[t] != AP_TOUCHES_ALL;
@@ -289,7 +276,7 @@ static xm_status_t fill_op(ap_graph_t *graph, const ap_op_params_t *params, ap_o
     op->name = ap_graph_keep_name(graph, params->name);
     op->label = ap_graph_keep_name(graph, params->label);
     if (op->name == NULL || (params->label != NULL && op->label == NULL)) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operator '%s'", params->name);
+        return XM_NO_MEMORY("the operator '%s'", params->name);
     }
     return append_results(graph, op, graph->op_count, params);
 }
@@ -376,7 +363,7 @@ xm_status_t ap_graph_set_layer(ap_graph_t *graph, int layer)
         return status;
     }
     if (layer < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "layer %d is negative", layer);
+        return XM_INVALID("layer %d is negative", layer);
     }
     graph->layer = layer;
     return XM_OK;
@@ -403,8 +390,8 @@ static xm_status_t check_pair(const ap_graph_t *graph, int a, int b)
         return status;
     }
     if (!ap_shape_equal(&graph->tensors[a].shape, &graph->tensors[b].shape)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "tensors '%s' and '%s' differ in shape",
-                            graph->tensors[a].name, graph->tensors[b].name);
+        return XM_INVALID("tensors '%s' and '%s' differ in shape", graph->tensors[a].name,
+                          graph->tensors[b].name);
     }
     return XM_OK;
 }
@@ -453,8 +440,7 @@ xm_status_t ap_graph_set_loss(ap_graph_t *graph, int tensor, bool is_gradient)
     }
     /* Only a scalar can have the implicit gradient 1. */
     if (!is_gradient && graph->tensors[tensor].shape.rank != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the loss '%s' is not a scalar",
-                            graph->tensors[tensor].name);
+        return XM_INVALID("the loss '%s' is not a scalar", graph->tensors[tensor].name);
     }
     graph->loss = tensor;
     graph->loss_is_gradient = is_gradient;

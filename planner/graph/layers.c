@@ -31,9 +31,8 @@ static xm_status_t check_layers(ap_graph_t *graph)
             continue;
         }
         if (op->layer != layer && op->layer != layer + 1) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "graph '%s': operator '%s' is in layer %d after layer %d",
-                                graph->name, op->name, op->layer, layer);
+            return XM_INVALID("graph '%s': operator '%s' is in layer %d after layer %d",
+                              graph->name, op->name, op->layer, layer);
         }
         layer = op->layer;
     }
@@ -90,9 +89,8 @@ static xm_status_t find_boundary(ap_graph_t *graph, int layer, int *last, bool *
         }
     }
     return best > 0 ? XM_OK
-                    : xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                   "graph '%s': nothing passes from layer %d to layer %d",
-                                   graph->name, layer, layer + 1);
+                    : XM_INVALID("graph '%s': nothing passes from layer %d to layer %d",
+                                 graph->name, layer, layer + 1);
 }
 
 bool ap_graph_boundary_rests(const ap_graph_t *graph, int layer)
@@ -149,7 +147,7 @@ static xm_status_t find_boundaries(ap_graph_t *graph)
     graph->boundary = xm_arena_take(&graph->arena, (size_t)graph->layers * sizeof(int));
     graph->rest_until = xm_arena_take(&graph->arena, (size_t)graph->tensor_count * sizeof(int));
     if (graph->arena.failed || scratch.failed) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d layers", graph->layers);
+        status = XM_NO_MEMORY("%d layers", graph->layers);
     } else {
         graph->boundary[graph->layers - 1] = -1;
     }
@@ -206,11 +204,10 @@ xm_status_t ap_graph_finish(ap_graph_t *graph)
     xm_status_t status;
 
     if (graph->finished) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the graph '%s' is finished", graph->name);
+        return XM_INVALID("the graph '%s' is finished", graph->name);
     }
     if (graph->op_count == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the graph '%s' has no operators",
-                            graph->name);
+        return XM_INVALID("the graph '%s' has no operators", graph->name);
     }
     status = check_layers(graph);
     if (status == XM_OK) {

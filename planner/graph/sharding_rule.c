@@ -15,11 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a sharding rule");
-}
-
 int ap_sharding_rule_factor(const ap_sharding_rule_t *rule, char letter, int number)
 {
     for (int f = 0; f < rule->factors; ++f) {
@@ -47,7 +42,7 @@ xm_status_t ap_sharding_rule_open(int operands, int results, int factors, ap_sha
     rule->dim = calloc(terms + 1, sizeof(*rule->dim));
     if (rule->factor == NULL || rule->rank == NULL || rule->dim == NULL) {
         ap_sharding_rule_destroy(rule);
-        return no_memory();
+        return XM_NO_MEMORY("a sharding rule");
     }
     return XM_OK;
 }
@@ -75,7 +70,7 @@ xm_status_t ap_sharding_rule_copy(const ap_sharding_rule_t *from, ap_sharding_ru
     rule->text = strdup(from->text);
     if (rule->text == NULL) {
         ap_sharding_rule_destroy(rule);
-        return no_memory();
+        return XM_NO_MEMORY("a sharding rule");
     }
     return XM_OK;
 }
@@ -122,8 +117,7 @@ static xm_status_t read_name(const ap_sharding_rule_t *rule, const char **cursor
 {
     *name = (ap_factor_t){.letter = *(*cursor)++};
     if (name->letter < 'a' || name->letter > 'z') {
-        return xm_error_set(XM_ERR_PARSE, "rule '%s': '%c' is not a factor (a to z)", rule->text,
-                            name->letter);
+        return XM_MALFORMED("rule '%s': '%c' is not a factor (a to z)", rule->text, name->letter);
     }
     while (**cursor >= '0' && **cursor <= '9' && name->number < 1000) {
         name->number = 10 * name->number + *(*cursor)++ - '0';
@@ -143,9 +137,8 @@ static xm_status_t add_letter(ap_sharding_rule_t *rule, ap_rule_dim_t *dim, cons
         return status;
     }
     if (dim->count == AP_MAX_DIM_FACTORS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "rule '%s' has more than %d factors in one dimension", rule->text,
-                            AP_MAX_DIM_FACTORS);
+        return XM_INVALID("rule '%s' has more than %d factors in one dimension", rule->text,
+                          AP_MAX_DIM_FACTORS);
     }
     if (f < 0) {
         f = rule->factors++;
@@ -165,10 +158,8 @@ static xm_status_t parse_term(ap_sharding_rule_t *rule, int term, const char **c
         ap_rule_dim_t *dim;
 
         if (rule->rank[term] == AP_MAX_RANK) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "rule '%s' has a term of more than %d "
-                                "dimensions",
-                                rule->text, AP_MAX_RANK);
+            return XM_INVALID("rule '%s' has a term of more than %d dimensions", rule->text,
+                              AP_MAX_RANK);
         }
         dim = &rule->dim[term][rule->rank[term]++];
         if (**cursor != '(') {
@@ -180,8 +171,7 @@ static xm_status_t parse_term(ap_sharding_rule_t *rule, int term, const char **c
             status = add_letter(rule, dim, cursor);
         }
         if (status == XM_OK && (*(*cursor)++ != ')' || dim->count == 0)) {
-            return xm_error_set(XM_ERR_PARSE, "rule '%s' has an unmatched or empty '('",
-                                rule->text);
+            return XM_MALFORMED("rule '%s' has an unmatched or empty '('", rule->text);
         }
     }
     return status;
@@ -197,7 +187,7 @@ static xm_status_t parse_text(ap_sharding_rule_t *rule, const char *text)
     xm_status_t status;
 
     if (length > UINT16_MAX) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a rule of %zu letters is too long", length);
+        return XM_INVALID("a rule of %zu letters is too long", length);
     }
     for (const char *c = text; *c != '\0'; ++c) {
         terms += *c == ',' || *c == '-';
@@ -209,7 +199,7 @@ static xm_status_t parse_text(ap_sharding_rule_t *rule, const char *text)
     rule->factors = 0;
     rule->text = strdup(text);
     if (rule->text == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("a sharding rule");
     }
     for (;;) {
         status = parse_term(rule, term, &cursor);
@@ -222,7 +212,7 @@ static xm_status_t parse_text(ap_sharding_rule_t *rule, const char *text)
         }
         if (*cursor == '-') {
             if (cursor[1] != '>' || arrow >= 0) {
-                return xm_error_set(XM_ERR_PARSE, "rule '%s' needs exactly one '->'", text);
+                return XM_MALFORMED("rule '%s' needs exactly one '->'", text);
             }
             arrow = term;
             ++cursor;
@@ -230,7 +220,7 @@ static xm_status_t parse_text(ap_sharding_rule_t *rule, const char *text)
         ++cursor;
     }
     if (arrow < 0) {
-        return xm_error_set(XM_ERR_PARSE, "rule '%s' needs exactly one '->'", text);
+        return XM_MALFORMED("rule '%s' needs exactly one '->'", text);
     }
     rule->operands = arrow;
     rule->results = term - arrow;
@@ -253,13 +243,12 @@ static xm_status_t parse_sizes(ap_sharding_rule_t *rule, const char *sizes)
         long long size;
 
         if (f < 0 || *cursor != '=') {
-            return xm_error_set(XM_ERR_PARSE, "rule '%s': sizes '%s' name no factor at '%s'",
-                                rule->text, sizes, at);
+            return XM_MALFORMED("rule '%s': sizes '%s' name no factor at '%s'", rule->text, sizes,
+                                at);
         }
         size = strtoll(cursor + 1, &end, 10);
         if (size <= 0 || (*end != ',' && *end != '\0')) {
-            return xm_error_set(XM_ERR_PARSE, "rule '%s': sizes '%s' are not numbers", rule->text,
-                                sizes);
+            return XM_MALFORMED("rule '%s': sizes '%s' are not numbers", rule->text, sizes);
         }
         rule->factor[f].size = size;
         cursor = *end == ',' ? end + 1 : end;
@@ -282,10 +271,9 @@ static xm_status_t match_dim(ap_sharding_rule_t *rule, int operand, int d, int64
             unknown = dim->factor[k];
             ++unknowns;
         } else if (__builtin_mul_overflow(known, factor->size, &known)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "rule '%s': the factors of operand %d dimension %d make more than "
-                                "2^63",
-                                rule->text, operand, d);
+            return XM_INVALID(
+                "rule '%s': the factors of operand %d dimension %d make more than 2^63", rule->text,
+                operand, d);
         }
     }
     if (unknowns == 1 && extent % known == 0) {
@@ -293,11 +281,10 @@ static xm_status_t match_dim(ap_sharding_rule_t *rule, int operand, int d, int64
         return XM_OK;
     }
     if (unknowns > 0 || known != extent) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "rule '%s': operand %d dimension %d is %" PRId64
-                            ", its factors make %" PRId64 "%s",
-                            rule->text, operand, d, extent, known,
-                            unknowns > 0 ? " with others of unknown size" : "");
+        return XM_INVALID("rule '%s': operand %d dimension %d is %" PRId64
+                          ", its factors make %" PRId64 "%s",
+                          rule->text, operand, d, extent, known,
+                          unknowns > 0 ? " with others of unknown size" : "");
     }
     return XM_OK;
 }
@@ -307,14 +294,13 @@ static xm_status_t match_dim(ap_sharding_rule_t *rule, int operand, int d, int64
 static xm_status_t match_shapes(ap_sharding_rule_t *rule, const ap_shape_t *operands, int count)
 {
     if (count != rule->operands) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rule '%s' is for %d operands, not %d",
-                            rule->text, rule->operands, count);
+        return XM_INVALID("rule '%s' is for %d operands, not %d", rule->text, rule->operands,
+                          count);
     }
     for (int o = 0; o < count; ++o) {
         if (operands[o].rank != rule->rank[o]) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "rule '%s': operand %d has rank %d, the rule says %d", rule->text,
-                                o, operands[o].rank, rule->rank[o]);
+            return XM_INVALID("rule '%s': operand %d has rank %d, the rule says %d", rule->text, o,
+                              operands[o].rank, rule->rank[o]);
         }
         for (int d = 0; d < rule->rank[o]; ++d) {
             xm_status_t status = match_dim(rule, o, d, operands[o].dims[d]);
@@ -328,8 +314,8 @@ static xm_status_t match_shapes(ap_sharding_rule_t *rule, const ap_shape_t *oper
         if (rule->factor[f].size <= 0) {
             char name[AP_FACTOR_TEXT];
 
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rule '%s': factor %s has no size",
-                                rule->text, ap_factor_name(&rule->factor[f], name, sizeof(name)));
+            return XM_INVALID("rule '%s': factor %s has no size", rule->text,
+                              ap_factor_name(&rule->factor[f], name, sizeof(name)));
         }
     }
     return XM_OK;
@@ -356,9 +342,8 @@ static xm_status_t check_results(const ap_sharding_rule_t *rule)
             int64_t extent;
 
             if (!extent_of(rule, &rule->dim[rule->operands + r][d], &extent)) {
-                return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                    "rule '%s': result %d dimension %d is larger than 2^63",
-                                    rule->text, r, d);
+                return XM_INVALID("rule '%s': result %d dimension %d is larger than 2^63",
+                                  rule->text, r, d);
             }
         }
     }
@@ -454,14 +439,14 @@ static xm_status_t write_text(ap_sharding_rule_t *rule)
     bool written;
 
     if (stream == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("a sharding rule");
     }
     for (int t = 0; t < rule->operands + rule->results; ++t) {
         (void)fputs(t == rule->operands ? "->" : t > 0 ? "," : "", stream);
         write_term(stream, rule, t);
     }
     written = ferror(stream) == 0;
-    return fclose(stream) == 0 && written ? XM_OK : no_memory();
+    return fclose(stream) == 0 && written ? XM_OK : XM_NO_MEMORY("a sharding rule");
 }
 
 xm_status_t ap_sharding_rule_close(ap_sharding_rule_t *rule)
@@ -490,7 +475,7 @@ xm_status_t ap_sharding_rule_pick(const ap_sharding_rule_t *from, const int *ter
 {
     int *number = malloc(((size_t)from->factors + 1) * sizeof(*number));
     xm_status_t status = number == NULL
-                             ? no_memory()
+                             ? XM_NO_MEMORY("a sharding rule")
                              : ap_sharding_rule_open(operands, results, from->factors, rule);
 
     if (status != XM_OK) {

@@ -80,18 +80,15 @@ static xm_status_t pack_dim(const char *text, const xm_spec_t *parsed, int dim, 
         int axis = parsed->axes[dim][i];
 
         if (axis >= mesh_rank) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "spec '%s': dimension %d is cut over axis %d, the mesh has %d",
-                                text, dim, axis, mesh_rank);
+            return XM_INVALID("spec '%s': dimension %d is cut over axis %d, the mesh has %d", text,
+                              dim, axis, mesh_rank);
         }
         if (((ap_spec_used_axes(*spec) | axes) >> axis & 1U) != 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "spec '%s': dimension %d uses axis %d a second time", text, dim,
-                                axis);
+            return XM_INVALID("spec '%s': dimension %d uses axis %d a second time", text, dim,
+                              axis);
         }
         if (axes >> axis != 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "spec '%s': the axes of dimension %d do not ascend", text, dim);
+            return XM_INVALID("spec '%s': the axes of dimension %d do not ascend", text, dim);
         }
         axes |= 1U << axis;
     }
@@ -107,9 +104,8 @@ xm_status_t ap_spec_parse(const char *text, int rank, int mesh_rank, ap_spec_t *
     xm_status_t status = xm_spec_parse(text, &parsed);
 
     if (status == XM_OK && parsed.dims != rank) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "spec '%s' has %d dimensions, the tensor has %d", text, parsed.dims,
-                            rank);
+        return XM_INVALID("spec '%s' has %d dimensions, the tensor has %d", text, parsed.dims,
+                          rank);
     }
     for (int dim = 0; dim < rank && status == XM_OK; ++dim) {
         status = pack_dim(text, &parsed, dim, mesh_rank, &packed);

@@ -57,7 +57,7 @@ static int *node_of(const builder_t *b, int level, int devices, int layer)
 
 static xm_status_t no_room(void)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the graph of stages");
+    return XM_NO_MEMORY("the graph of stages");
 }
 
 /* Leaves out places that no plan below the threshold comes by. T is at least the sum before and

@@ -50,7 +50,7 @@ xm_status_t ap_host_orders_create(const xm_cluster_profile_t *profile, double me
     if (orders == NULL || orders->kind == NULL || example == NULL) {
         free(example);
         ap_host_orders_destroy(orders);
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d hosts", hosts);
+        return XM_NO_MEMORY("%d hosts", hosts);
     }
     orders->hosts = hosts;
     /* Without racks, or with one, the whole cluster is one rack. */

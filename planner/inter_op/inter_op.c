@@ -377,20 +377,19 @@ static xm_status_t check_problem(const ap_inter_op_problem_t *problem)
 
     if (problem->layers < 1 || hosts < 1 || per_host < 1 || problem->submesh_count < 1 ||
         problem->config_count < 1 || problem->cost == NULL || problem->submeshes == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%d layers on %d x %d devices with %d submeshes and %d configurations: "
-                            "each must be at least 1, and the tables given",
-                            problem->layers, hosts, per_host, problem->submesh_count,
-                            problem->config_count);
+        return XM_INVALID("%d layers on %d x %d devices with %d submeshes and %d configurations: "
+                          "each must be at least 1, and the tables given",
+                          problem->layers, hosts, per_host, problem->submesh_count,
+                          problem->config_count);
     }
     if (problem->micro_batches < 1) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%lld micro-batches; at least 1 is needed",
-                            (long long)problem->micro_batches);
+        return XM_INVALID("%lld micro-batches; at least 1 is needed",
+                          (long long)problem->micro_batches);
     }
     if (problem->min_stages < 0 || problem->max_stages < 0 ||
         (problem->max_stages > 0 && problem->min_stages > problem->max_stages)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the stage limits %d to %d are not a range",
-                            problem->min_stages, problem->max_stages);
+        return XM_INVALID("the stage limits %d to %d are not a range", problem->min_stages,
+                          problem->max_stages);
     }
     for (int i = 0; i < problem->submesh_count; ++i) {
         ap_submesh_t shape = problem->submeshes[i];
@@ -398,10 +397,9 @@ static xm_status_t check_problem(const ap_inter_op_problem_t *problem)
         /* A submesh of several hosts takes whole hosts; one within a host takes any part. */
         if (shape.hosts < 1 || shape.hosts > hosts || shape.devices < 1 ||
             shape.devices > per_host || (shape.hosts > 1 && shape.devices != per_host)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "submesh %d is %d x %d: within %d x %d devices it must be a part "
-                                "of one host or whole hosts",
-                                i, shape.hosts, shape.devices, hosts, per_host);
+            return XM_INVALID("submesh %d is %d x %d: within %d x %d devices it must be a part of "
+                              "one host or whole hosts",
+                              i, shape.hosts, shape.devices, hosts, per_host);
         }
     }
     return XM_OK;
@@ -432,25 +430,21 @@ static xm_status_t explain_infeasible(const ap_inter_op_problem_t *problem)
             return status;
         }
         if (found.stage_count > 0) {
-            return xm_error_set(
-                XM_ERR_NO_SOLUTION,
+            return XM_NO_SOLUTION(
                 "no division of %d layers over %d x %d devices fits the device memory", layers,
                 hosts, per_host);
         }
     }
     if (problem->min_stages > 1 || problem->max_stages > 0) {
-        return xm_error_set(XM_ERR_NO_SOLUTION,
-                            "no division of %d layers into %d to %d stages uses exactly %d x %d "
-                            "devices",
-                            layers, problem->min_stages > 1 ? problem->min_stages : 1,
-                            problem->max_stages > 0 ? problem->max_stages
-                                                    : (layers < total ? layers : total),
-                            hosts, per_host);
+        return XM_NO_SOLUTION(
+            "no division of %d layers into %d to %d stages uses exactly %d x %d devices", layers,
+            problem->min_stages > 1 ? problem->min_stages : 1,
+            problem->max_stages > 0 ? problem->max_stages : (layers < total ? layers : total),
+            hosts, per_host);
     }
-    return xm_error_set(XM_ERR_NO_SOLUTION,
-                        "no division of %d layers uses exactly %d x %d devices with the stages "
-                        "that have a cost",
-                        layers, hosts, per_host);
+    return XM_NO_SOLUTION(
+        "no division of %d layers uses exactly %d x %d devices with the stages that have a cost",
+        layers, hosts, per_host);
 }
 
 /* Finds the best plan; it has no stages when there is none. The stages are the caller's, also after
@@ -467,7 +461,7 @@ static xm_status_t solve(const ap_inter_op_problem_t *problem, ap_inter_op_resul
         best->stages = calloc((size_t)problem->layers, sizeof(*best->stages));
         walk.scratch = xm_arena_get(&space.arena, (size_t)problem->layers, sizeof(*walk.scratch));
         if (best->stages == NULL || walk.scratch == NULL) {
-            status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d stages", problem->layers);
+            status = XM_NO_MEMORY("%d stages", problem->layers);
         }
     }
     if (status == XM_OK) {
@@ -489,11 +483,10 @@ xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_
         status = solve(problem, &best, &stopped);
     }
     if (status == XM_OK && best.stage_count == 0) {
-        status =
-            stopped ? xm_error_set(XM_ERR_TIMEOUT, "stopped before there was a plan")
-            : problem->worth > 0.0
-                ? xm_error_set(XM_ERR_NO_SOLUTION, "no plan takes less than %g s", problem->worth)
-                : explain_infeasible(problem);
+        status = stopped ? xm_error_set(XM_ERR_TIMEOUT, "stopped before there was a plan")
+                 : problem->worth > 0.0
+                     ? XM_NO_SOLUTION("no plan takes less than %g s", problem->worth)
+                     : explain_infeasible(problem);
     }
     if (status != XM_OK) {
         free(best.stages);

@@ -85,7 +85,7 @@ xm_status_t ap_inter_op_band_open(const ap_inter_op_space_t *space, xm_arena_t *
                                  .high = xm_arena_take(arena, rows * sizeof(int)),
                                  .start = xm_arena_take(arena, rows * sizeof(ptrdiff_t))};
     if (arena->failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d devices", space->total);
+        return XM_NO_MEMORY("%d devices", space->total);
     }
     for (int devices = 0; devices <= space->total; ++devices) {
         band->low[devices] = 0;

@@ -52,7 +52,7 @@ static xm_status_t place_submeshes(ap_inter_op_space_t *space)
     space->low = xm_arena_get(&space->arena, columns, sizeof(*space->low));
     space->high = xm_arena_get(&space->arena, columns, sizeof(*space->high));
     if (space->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d submeshes", space->submeshes);
+        return XM_NO_MEMORY("%d submeshes", space->submeshes);
     }
     for (int s = 0; s < space->submeshes; ++s) {
         const ap_submesh_t *shape = &space->problem->submeshes[s];
@@ -151,10 +151,9 @@ static xm_status_t read_cell(ap_inter_op_space_t *space, int first, int last, in
                                        .state = submesh * problem->config_count + config};
 
         if (!(choice.cost >= 0.0)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "layers %d to %d on submesh %d, configuration %d: the cost %g is "
-                                "not a time",
-                                first, last, submesh, config, choice.cost);
+            return XM_INVALID(
+                "layers %d to %d on submesh %d, configuration %d: the cost %g is not a time", first,
+                last, submesh, config, choice.cost);
         }
         if (problem->max_successors != NULL && problem->max_successors[entry] < choice.successors) {
             choice.successors = problem->max_successors[entry];
@@ -178,7 +177,7 @@ static xm_status_t make_room(ap_inter_op_space_t *space, size_t used_steps, size
                    xm_array_reserve(&space->choice, choices, used_choices + more,
                                     sizeof(*space->choice))
                ? XM_OK
-               : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", space->cells);
+               : XM_NO_MEMORY("%zu stages", space->cells);
 }
 
 /* Finds one range of layers for each row of the tables, -1 where no range has it. Ranges of equal
@@ -198,7 +197,7 @@ static xm_status_t list_rows(ap_inter_op_space_t *space, int **range_of_row, int
     }
     range_of = xm_arena_take(&space->arena, (size_t)*rows * sizeof(*range_of));
     if (range_of == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ranges of layers", *rows);
+        return XM_NO_MEMORY("%d ranges of layers", *rows);
     }
     for (int row = 0; row < *rows; ++row) {
         range_of[row] = -1;
@@ -227,9 +226,7 @@ static xm_status_t allocate_costs(ap_inter_op_space_t *space, int rows)
         xm_arena_take(&space->arena, submeshes * layers * layers * sizeof(*space->cheapest));
     space->reach = xm_arena_take(&space->arena, submeshes * layers * sizeof(*space->reach));
     space->need = xm_arena_take(&space->arena, (layers + 1) * sizeof(*space->need));
-    return space->arena.failed
-               ? xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", space->cells)
-               : XM_OK;
+    return space->arena.failed ? XM_NO_MEMORY("%zu stages", space->cells) : XM_OK;
 }
 
 /* Reads every row of the tables on every submesh. Cells of rows that no range uses stay empty. */
@@ -331,7 +328,7 @@ static xm_status_t read_ports(ap_inter_op_space_t *space, const int *ports, int 
     xm_status_t status = XM_OK;
 
     if (submesh == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d ports", space->states);
+        return XM_NO_MEMORY("%d ports", space->states);
     }
     for (int p = 0; p < space->states; ++p) {
         submesh[p] = -1;
@@ -344,12 +341,11 @@ static xm_status_t read_ports(ap_inter_op_space_t *space, const int *ports, int 
         int at = state / space->problem->config_count;
 
         if (port < 0 || port >= space->states) {
-            status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "port %d of state %d is outside 0 to %d",
-                                  port, state, space->states - 1);
+            status = XM_INVALID("port %d of state %d is outside 0 to %d", port, state,
+                                space->states - 1);
         } else if (submesh[port] >= 0 && space->size[submesh[port]] != space->size[at]) {
-            status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                  "port %d belongs to stages of %d and of %d devices", port,
-                                  space->size[submesh[port]], space->size[at]);
+            status = XM_INVALID("port %d belongs to stages of %d and of %d devices", port,
+                                space->size[submesh[port]], space->size[at]);
         } else {
             submesh[port] = at;
             of[state] = port;
@@ -389,9 +385,8 @@ static xm_status_t number_rows(ap_inter_op_space_t *space)
         int same = kind == NULL ? layer : 1;
 
         if (kind != NULL && (kind[layer] < 0 || kind[layer] >= layers)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "the boundary before layer %d is of kind %d, not 0 to %d", layer,
-                                kind[layer], layers - 1);
+            return XM_INVALID("the boundary before layer %d is of kind %d, not 0 to %d", layer,
+                              kind[layer], layers - 1);
         }
         while (same < layer && kind[same] != kind[layer]) {
             ++same;
@@ -411,9 +406,8 @@ static xm_status_t number_places(ap_inter_op_space_t *space)
         int at = !space->problem->ordered ? 0 : place != NULL ? place[first] : first;
 
         if (at < 0 || at >= space->total) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "device %d is a boundary place %d, not 0 to %d", first, at,
-                                space->total - 1);
+            return XM_INVALID("device %d is a boundary place %d, not 0 to %d", first, at,
+                              space->total - 1);
         }
         space->place_of[first] = at;
         space->places = at >= space->places ? at + 1 : space->places;
@@ -435,7 +429,7 @@ static xm_status_t open_boundaries(ap_inter_op_space_t *space)
     space->row_of = xm_arena_get(&space->arena, (size_t)space->layers, sizeof(int));
     space->place_of = xm_arena_get(&space->arena, (size_t)space->total, sizeof(int));
     if (space->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu states", states);
+        return XM_NO_MEMORY("%zu states", states);
     }
     space->in_ports = space->out_ports = 1;
     if (problem->boundary != NULL) {
@@ -455,7 +449,7 @@ static xm_status_t open_boundaries(ap_inter_op_space_t *space)
         space->block = xm_arena_get(&space->arena, (size_t)space->rows * (size_t)space->places,
                                     sizeof(*space->block));
         if (space->block == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the boundary table");
+            return XM_NO_MEMORY("the boundary table");
         }
     }
     number_pairs(space);
@@ -480,7 +474,7 @@ xm_status_t ap_inter_op_space_block(ap_inter_op_space_t *space, int layer, int d
     if (*slot == NULL) {
         *slot = xm_arena_take(&space->arena, cells * (sizeof(**slot) + sizeof(bool)));
         if (*slot == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu boundary costs", cells);
+            return XM_NO_MEMORY("%zu boundary costs", cells);
         }
         for (size_t i = 0; i < cells; ++i) {
             (*slot)[i] = NAN;
@@ -503,13 +497,11 @@ xm_status_t ap_inter_op_space_ask(ap_inter_op_space_t *space, int layer, int dev
                            : problem->boundary(problem->boundary_arg, &at);
 
     if (!(seconds >= 0.0)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the boundary before layer %d costs %g: not a time", layer, seconds);
+        return XM_INVALID("the boundary before layer %d costs %g: not a time", layer, seconds);
     }
     if (settle && seconds < block[cell]) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the boundary before layer %d costs %.9g, less than its bound, %.9g",
-                            layer, seconds, block[cell]);
+        return XM_INVALID("the boundary before layer %d costs %.9g, less than its bound, %.9g",
+                          layer, seconds, block[cell]);
     }
     block[cell] = seconds;
     /* An infinite bound is final: the cost cannot be more. */
@@ -550,9 +542,7 @@ xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space, const ap_inter_op
     }
     space->before = xm_arena_take(&space->arena, space->everywhere.size * sizeof(double));
     space->after = xm_arena_take(&space->arena, space->everywhere.size * sizeof(double));
-    return space->arena.failed
-               ? xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", space->layers)
-               : XM_OK;
+    return space->arena.failed ? XM_NO_MEMORY("%d layers", space->layers) : XM_OK;
 }
 
 /* Also closes a space that could not be opened completely. */

@@ -66,7 +66,7 @@ static xm_status_t find_equal_ranges(ap_stage_table_t *table)
     uint64_t *hash = malloc((size_t)layers * sizeof(*hash));
 
     if (hash == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", layers);
+        return XM_NO_MEMORY("%d layers", layers);
     }
     for (int layer = 0; layer < layers; ++layer) {
         hash[layer] = ap_graph_layer_hash(table->params.graph, layer);
@@ -164,7 +164,7 @@ static xm_status_t make_tables(ap_stage_table_t *table)
     table->boundary_kind = xm_arena_get(&table->arena, (size_t)table->layers, sizeof(int));
     table->boundary_place = xm_arena_get(&table->arena, devices, sizeof(int));
     if (table->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stage costs", count);
+        return XM_NO_MEMORY("%zu stage costs", count);
     }
     for (size_t i = 0; i < count; ++i) {
         table->cost[i] = table->certain[i] = INFINITY;
@@ -185,7 +185,7 @@ static xm_status_t make_rows(ap_stage_table_t *table)
     table->same_as = xm_arena_take(&table->arena, ranges * sizeof(int));
     table->row = xm_arena_get(&table->arena, ranges, sizeof(int));
     if (table->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", table->layers);
+        return XM_NO_MEMORY("%d layers", table->layers);
     }
     status = find_equal_ranges(table);
     if (status != XM_OK) {
@@ -199,7 +199,7 @@ static xm_status_t make_rows(ap_stage_table_t *table)
     table->room = xm_arena_take(&table->arena, bounds * sizeof(*table->room));
     table->filled = xm_arena_get(&table->arena, cells, sizeof(*table->filled));
     if (table->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", cells);
+        return XM_NO_MEMORY("%zu stages", cells);
     }
     for (size_t i = 0; i < bounds; ++i) {
         table->least[i] = table->least_certain[i] = INFINITY;
@@ -240,7 +240,7 @@ static xm_status_t list_submeshes(ap_stage_table_t *table)
     table->allowed = xm_arena_get(&table->arena, (size_t)AP_TABLE_SUBMESHES * (size_t)hosts,
                                   sizeof(*table->allowed));
     if (table->allowed == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d hosts", hosts);
+        return XM_NO_MEMORY("%d hosts", hosts);
     }
     for (int c = 0; c < classes->count; ++c) {
         for (int s = 0; s < count && s < AP_TABLE_SUBMESHES; ++s) {
@@ -256,11 +256,9 @@ static xm_status_t list_submeshes(ap_stage_table_t *table)
         }
     }
     if (wanted > AP_TABLE_SUBMESHES || count > AP_TABLE_SUBMESHES) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "%d hosts with %d kinds of devices have %d submeshes; at most %d are "
-                            "planned",
-                            hosts, classes->count, wanted > count ? wanted : count,
-                            AP_TABLE_SUBMESHES);
+        return XM_UNSUPPORTED(
+            "%d hosts with %d kinds of devices have %d submeshes; at most %d are planned", hosts,
+            classes->count, wanted > count ? wanted : count, AP_TABLE_SUBMESHES);
     }
     table->submesh_count = wanted;
     for (int submesh = 0; submesh < wanted; ++submesh) {
@@ -282,7 +280,7 @@ static xm_status_t open_contexts(ap_stage_table_t *table)
         xm_arena_get(&table->arena, (size_t)table->recompute_modes * (size_t)classes->count,
                      sizeof(ap_stage_context_t *));
     if (table->context == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the stage table");
+        return XM_NO_MEMORY("the stage table");
     }
     context.graph = table->params.graph;
     context.space = table->params.space;
@@ -328,9 +326,8 @@ static xm_status_t check_pins(const ap_stage_table_t *table)
 
         if (pin->first_layer < 0 || pin->last_layer < pin->first_layer ||
             pin->last_layer >= table->layers) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "layers %d to %d are not a range of 0 to %d", pin->first_layer,
-                                pin->last_layer, table->layers - 1);
+            return XM_INVALID("layers %d to %d are not a range of 0 to %d", pin->first_layer,
+                              pin->last_layer, table->layers - 1);
         }
         /* The bounding pass would pass a stage that is in no submesh over in silence. */
         for (int s = 0; s < table->submesh_count; ++s) {
@@ -340,10 +337,8 @@ static xm_status_t check_pins(const ap_stage_table_t *table)
             }
         }
         if (!known) {
-            return xm_error_set(
-                XM_ERR_INVALID_ARGUMENT,
-                "a stage on %d x %d devices in the shape %d x %d is not in the space", pin->hosts,
-                pin->devices, pin->shape[0], pin->shape[1]);
+            return XM_INVALID("a stage on %d x %d devices in the shape %d x %d is not in the space",
+                              pin->hosts, pin->devices, pin->shape[0], pin->shape[1]);
         }
     }
     return XM_OK;
@@ -357,7 +352,7 @@ xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stag
     xm_status_t status;
 
     if (table == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the stage table");
+        return XM_NO_MEMORY("the stage table");
     }
     table->params = *params;
     table->layers = ap_graph_layers(params->graph);

@@ -223,7 +223,7 @@ xm_status_t ap_stage_table_reach(ap_stage_table_t *table, const ap_inter_op_prob
     }
     longest = calloc((size_t)layers * (size_t)layers * (size_t)submeshes + 1, sizeof(*longest));
     if (longest == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", layers);
+        return XM_NO_MEMORY("%d layers", layers);
     }
     /* Every stage of every plan below the threshold takes no longer. */
     status = ap_inter_op_useful(problem, threshold, longest);

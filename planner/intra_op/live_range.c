@@ -35,11 +35,6 @@ typedef struct maker {
     int ops, segments;
 } maker_t;
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the live ranges of tensors");
-}
-
 /* Lists the operators that read each tensor, by a counting sort over the edges. An edge that only
  * passes storage on is no reading. */
 static xm_status_t list_users(maker_t *m)
@@ -50,7 +45,7 @@ static xm_status_t list_users(maker_t *m)
     m->first = xm_arena_get(m->arena, (size_t)tensors + 2, sizeof(int));
     m->user = xm_arena_take(m->arena, (size_t)m->p->wires * sizeof(int));
     if (m->arena->failed) {
-        return no_memory();
+        return XM_NO_MEMORY("the live ranges of tensors");
     }
     for (int w = 0; w < m->p->wires; ++w) {
         m->first[m->p->wire[w].tensor + 2] += !m->p->wire[w].alias;
@@ -76,7 +71,7 @@ static xm_status_t find_crossing(const maker_t *m, double **crossing)
     double sum = 0, *change = xm_arena_get(m->arena, (size_t)m->ops + 2, sizeof(*change));
 
     if (change == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the live ranges of tensors");
     }
     for (int t = 0; t < ap_graph_tensors(graph); ++t) {
         int producer = ap_graph_tensor(graph, t)->producer, last = producer;
@@ -142,7 +137,7 @@ static xm_status_t find_epochs(maker_t *m)
 
     m->epoch = xm_arena_take(m->arena, ((size_t)m->segments + 1) * sizeof(int));
     if (m->epoch == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the live ranges of tensors");
     }
     for (int s = 0; s < m->segments; ++s) {
         m->epoch[s] = m->ops;
@@ -171,7 +166,7 @@ static xm_status_t find_loops(maker_t *m)
     m->loop_first = xm_arena_take(m->arena, (size_t)m->ops * sizeof(int));
     m->loop_last = xm_arena_take(m->arena, (size_t)m->ops * sizeof(int));
     if (m->arena->failed) {
-        return no_memory();
+        return XM_NO_MEMORY("the live ranges of tensors");
     }
     for (int o = 0; o < m->ops; ++o) {
         bool inside =
@@ -341,7 +336,7 @@ static xm_status_t find_candidates(maker_t *m, double least_bytes)
     double *bytes = xm_arena_get(m->arena, (size_t)m->alike->classes, sizeof(*bytes));
 
     if (bytes == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the live ranges of tensors");
     }
     for (int o = 0; o < m->ops; ++o) {
         bytes[m->alike->class_of[m->p->op_node[o]]] +=
@@ -449,7 +444,7 @@ static xm_status_t find_absent(maker_t *m)
 
     m->absent = xm_arena_get(m->arena, (size_t)ap_graph_tensors(m->p->params.graph), sizeof(bool));
     if (m->absent == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the live ranges of tensors");
     }
     ap_shard_find_absent(&readers, m->absent);
     return XM_OK;
@@ -516,7 +511,7 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
     live_ranges->spare = xm_arena_get(arena, (size_t)m.ops, sizeof(bool));
     live_ranges->segment = xm_arena_get(arena, (size_t)m.ops, sizeof(int));
     m.barred = xm_arena_get(arena, (size_t)alike->classes, sizeof(bool));
-    status = arena->failed ? no_memory() : list_users(&m);
+    status = arena->failed ? XM_NO_MEMORY("the live ranges of tensors") : list_users(&m);
     if (status != XM_OK) {
         return status;
     }

@@ -16,11 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the network of a sharding problem");
-}
-
 /* Activations whose copies could matter have at least this part of the yardstick. Every copy is a
  * variable of its own, so counting all of them would make the problem several times larger. */
 static const double copied_part = 1.0 / 32;
@@ -45,7 +40,7 @@ static xm_status_t classify(ap_shard_network_t *n)
     n->gradient = xm_arena_get(&n->arena, tensors, sizeof(bool));
     n->state = xm_arena_get(&n->arena, tensors, sizeof(bool));
     if (n->arena.failed) {
-        return no_memory();
+        return XM_NO_MEMORY("the network of a sharding problem");
     }
     for (int w = 0; w < n->problem->wires; ++w) {
         const ap_shard_wire_t *wire = &n->problem->wire[w];
@@ -133,7 +128,7 @@ static xm_status_t make_options(ap_shard_network_t *n, ap_shard_variable_t *v, b
     v->modes = op >= 0 && (n->live_ranges.again[op] || n->live_ranges.spare[op]);
     v->option = xm_arena_take(&n->arena, (size_t)set->count * 3 * sizeof(*v->option));
     if (v->option == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the network of a sharding problem");
     }
     for (int s = 0; s < set->count; ++s) {
         double extra = op >= 0 ? early_extra(p, op, &set->strategies.items[s]) : 0;
@@ -165,7 +160,7 @@ static xm_status_t open_rows(ap_shard_network_t *n, int node, ap_shard_variable_
     for (int r = 0; r < results && v->rows.result != NULL; ++r) {
         v->rows.result[r] = -1;
     }
-    return v->rows.result != NULL ? XM_OK : no_memory();
+    return v->rows.result != NULL ? XM_OK : XM_NO_MEMORY("the network of a sharding problem");
 }
 
 /* Makes a variable for each class; its first node stands for the class, and `copies` counts the
@@ -178,7 +173,7 @@ static xm_status_t make_variables(ap_shard_network_t *n)
 
     n->variable = xm_arena_get(&n->arena, (size_t)n->alike.classes, sizeof(*n->variable));
     if (n->arena.failed) {
-        return no_memory();
+        return XM_NO_MEMORY("the network of a sharding problem");
     }
     for (int node = 0; node < p->nodes; ++node) {
         int class = n->alike.class_of[node];
@@ -209,7 +204,7 @@ xm_status_t ap_shard_buffer_add(ap_shard_network_t *n, int variable, int options
 
     if (bytes == NULL ||
         !xm_array_reserve(&n->row, &n->row_capacity, (size_t)n->rows + 1, sizeof(*n->row))) {
-        return no_memory();
+        return XM_NO_MEMORY("the network of a sharding problem");
     }
     *row = n->rows;
     n->row[n->rows++] = (ap_shard_buffer_t){.variable = variable, .part = part, .bytes = bytes};
@@ -223,7 +218,7 @@ xm_status_t ap_shard_use_add(ap_shard_network_t *n, int row, int first, int end)
         return XM_OK;
     }
     if (!xm_array_reserve(&n->use, &n->use_capacity, (size_t)n->uses + 1, sizeof(*n->use))) {
-        return no_memory();
+        return XM_NO_MEMORY("the network of a sharding problem");
     }
     n->use[n->uses++] = (ap_shard_use_t){.row = row, .first = first, .end = end};
     return XM_OK;
@@ -422,7 +417,7 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
     xm_status_t status;
 
     if (made == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the network of a sharding problem");
     }
     made->problem = problem;
     made->copied_bytes = options->memory_limit > 0 ? copied_part * yardstick : 0;
@@ -533,7 +528,7 @@ xm_status_t ap_shard_network_lower_bound(const ap_shard_network_t *n, double *le
     double *change = calloc((size_t)ops + 1, sizeof(*change)), sum = 0;
 
     if (change == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the network of a sharding problem");
     }
     for (int u = 0; u < n->uses; ++u) {
         const ap_shard_buffer_t *row = &n->row[n->use[u].row];

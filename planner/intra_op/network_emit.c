@@ -22,11 +22,6 @@ static const double largest_sum = 3e11;
 
 enum { HASH_SIZE = 1 << 16 };
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the network of a sharding problem");
-}
-
 static const ap_shard_variable_t *variable(const ap_shard_emission_t *e, int node)
 {
     return &e->n->variable[ap_shard_class_of(e, node)];
@@ -72,7 +67,7 @@ static xm_status_t add_edge(ap_shard_emission_t *e, int w, unsigned hash)
     *edge = (ap_shard_edge_t){.wire = w, .count = 1, .copy = -1};
     edge->costs = xm_arena_get(&e->arena, cells, sizeof(*edge->costs));
     if (edge->costs == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the network of a sharding problem");
     }
     e->next[e->edges] = e->head[hash];
     e->head[hash] = e->edges++;
@@ -89,7 +84,7 @@ static xm_status_t gather_edges(ap_shard_emission_t *e)
     e->next = xm_arena_take(&e->arena, (size_t)p->wires * sizeof(int));
     e->head = xm_arena_take(&e->arena, HASH_SIZE * sizeof(int));
     if (e->arena.failed) {
-        return no_memory();
+        return XM_NO_MEMORY("the network of a sharding problem");
     }
     memset(e->head, -1, HASH_SIZE * sizeof(int));
     for (int w = 0; w < p->wires && status == XM_OK; ++w) {
@@ -121,7 +116,7 @@ static xm_status_t fold_loops(ap_shard_emission_t *e)
 
     e->unary_at = xm_arena_get(&e->arena, (size_t)e->n->alike.classes + 1, sizeof(*e->unary_at));
     if (e->unary_at == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the network of a sharding problem");
     }
     for (int c = 0; c < e->n->alike.classes; ++c) {
         e->unary_at[c + 1] =
@@ -129,7 +124,7 @@ static xm_status_t fold_loops(ap_shard_emission_t *e)
     }
     e->unary = xm_arena_get(&e->arena, e->unary_at[e->n->alike.classes], sizeof(*e->unary));
     if (e->unary == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the network of a sharding problem");
     }
     for (int k = 0; k < e->edges; ++k) {
         const ap_shard_wire_t *wire = &p->wire[e->edge[k].wire];
@@ -159,12 +154,12 @@ static xm_status_t add_copy(ap_shard_emission_t *e, int k)
     ap_shard_copy_t made = {.edge = k, .twice = variable(e, wire->to)->modes};
 
     if (!xm_array_reserve(&e->copy, &e->copy_capacity, (size_t)e->copies + 1, sizeof(*e->copy))) {
-        return no_memory();
+        return XM_NO_MEMORY("the network of a sharding problem");
     }
     made.spec = xm_arena_take(&e->arena, (size_t)to->count * sizeof(*made.spec));
     made.sample = xm_arena_take(&e->arena, (size_t)to->count * sizeof(*made.sample));
     if (e->arena.failed) {
-        return no_memory();
+        return XM_NO_MEMORY("the network of a sharding problem");
     }
     for (int t = 0; t < to->count; ++t) {
         ap_spec_t spec = ap_shard_spec_at(to, t, wire->to_term);
@@ -206,7 +201,7 @@ static xm_status_t make_copies(ap_shard_emission_t *e)
 {
     const ap_shard_problem_t *p = e->n->problem;
     int *row_of = xm_arena_take(&e->arena, (size_t)e->edges * sizeof(int));
-    xm_status_t status = row_of == NULL ? no_memory() : XM_OK;
+    xm_status_t status = row_of == NULL ? XM_NO_MEMORY("the network of a sharding problem") : XM_OK;
 
     for (int k = 0; k < e->edges && status == XM_OK; ++k) {
         const ap_shard_wire_t *wire = &p->wire[e->edge[k].wire];
@@ -322,7 +317,7 @@ static xm_status_t allocate(ap_shard_emission_t *e)
     ap_cfn_t *cfn = e->n->cfn = calloc(1, sizeof(*cfn));
 
     if (cfn == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the network of a sharding problem");
     }
     for (int v = 0; v < variables; ++v) {
         values += (size_t)ap_shard_options_of(e, v);
@@ -370,7 +365,7 @@ static xm_status_t allocate(ap_shard_emission_t *e)
     if (cfn->node_at == NULL || cfn->costs == NULL || cfn->usages == NULL ||
         cfn->interval == NULL || cfn->scope_at == NULL || cfn->scope == NULL ||
         cfn->cell_at == NULL || cfn->cells == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the network of a sharding problem");
     }
     return XM_OK;
 }

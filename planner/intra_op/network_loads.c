@@ -17,11 +17,6 @@
 
 #include "planner/intra_op/emit.h"
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the usage of a sharding problem");
-}
-
 /* Per time, the first and the last operator of its class. Usage rises or falls over equal layers,
  * so one of the two likely has as much of every buffer, and comparing with these finds it. */
 static xm_status_t find_like(ap_shard_emission_t *e, int **like)
@@ -32,7 +27,7 @@ static xm_status_t find_like(ap_shard_emission_t *e, int **like)
 
     *like = xm_arena_take(&e->arena, 2 * (size_t)ops * sizeof(int));
     if (e->arena.failed) {
-        return no_memory();
+        return XM_NO_MEMORY("the usage of a sharding problem");
     }
     for (int o = ops - 1; o >= 0; --o) {
         ends[2 * ap_shard_class_of(e, p->op_node[o])] = o;
@@ -94,7 +89,7 @@ static xm_status_t merge_loads(ap_shard_emission_t *e)
     e->loads = kept;
     e->scratch = xm_arena_take(&e->arena, (size_t)widest * sizeof(*e->scratch));
     if (e->scratch == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the usage of a sharding problem");
     }
     for (int l = 0; l < e->loads; ++l) {
         int options = ap_shard_options_of(e, e->load[l].variable);
@@ -118,7 +113,7 @@ static xm_status_t make_loads(ap_shard_emission_t *e)
     e->load = xm_arena_take(&e->arena, (size_t)e->spans * sizeof(*e->load));
     e->amount = xm_arena_take(&e->arena, amounts * sizeof(*e->amount));
     if (e->arena.failed) {
-        return no_memory();
+        return XM_NO_MEMORY("the usage of a sharding problem");
     }
     for (int k = 0; k < e->spans; ++k) {
         const ap_shard_span_t *span = &e->span[k];

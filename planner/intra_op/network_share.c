@@ -12,11 +12,6 @@
 
 #include "planner/intra_op/emit.h"
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the readers of tensors");
-}
-
 static xm_status_t allocate(const ap_shard_problem_t *p, xm_arena_t *arena,
                             ap_shard_shared_t *group)
 {
@@ -29,7 +24,7 @@ static xm_status_t allocate(const ap_shard_problem_t *p, xm_arena_t *arena,
         end->cost = xm_arena_get(arena, cells, sizeof(*end->cost));
         end->again = xm_arena_get(arena, cells, sizeof(*end->again));
     }
-    return arena->failed ? no_memory() : XM_OK;
+    return arena->failed ? XM_NO_MEMORY("the readers of tensors") : XM_OK;
 }
 
 static ap_spec_t spec_at(const ap_shard_problem_t *p, const ap_shard_end_t *end, int strategy)
@@ -233,7 +228,7 @@ static xm_status_t add_tensor(const ap_shard_symmetric_t *alike, ap_shard_shared
     made->count = 1;
     made->end = xm_arena_take(sharing->arena, bytes);
     if (made->end == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the readers of tensors");
     }
     memcpy(made->end, tensor->end, bytes);
     ++sharing->groups;
@@ -275,8 +270,8 @@ static xm_status_t add_sums(const ap_shard_problem_t *p, const ap_shard_symmetri
 {
     int tensors = ap_graph_tensors(p->params.graph), *sum_of = NULL;
     bool *seen = xm_arena_get(sharing->arena, (size_t)tensors, sizeof(*seen));
-    xm_status_t status =
-        seen == NULL ? no_memory() : ap_gradient_sums_find(p->params.graph, &sum_of);
+    xm_status_t status = seen == NULL ? XM_NO_MEMORY("the readers of tensors")
+                                      : ap_gradient_sums_find(p->params.graph, &sum_of);
 
     for (int t = 0; t < tensors && status == XM_OK; ++t) {
         if (sum_of[t] >= 0 && !seen[sum_of[t]]) {
@@ -373,7 +368,7 @@ xm_status_t ap_shard_sharing_create(const ap_shard_problem_t *problem,
     sharing->first = xm_arena_take(arena, tensors * sizeof(int));
     sharing->group_of = xm_arena_take(arena, wires * sizeof(int));
     if (arena->failed) {
-        return no_memory();
+        return XM_NO_MEMORY("the readers of tensors");
     }
     memset(sharing->first, -1, tensors * sizeof(int));
     memset(sharing->group_of, -1, wires * sizeof(int));

@@ -134,8 +134,7 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
     watch_t watch = {.options = options, .network = network};
     double bound = 0;
     int *other = malloc((cfn->nodes + 1) * sizeof(*other));
-    xm_status_t status =
-        other == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan") : XM_ERR_TIMEOUT;
+    xm_status_t status = other == NULL ? XM_NO_MEMORY("a plan") : XM_ERR_TIMEOUT;
 
     if (other == NULL) {
         return status;
@@ -189,10 +188,9 @@ static xm_status_t check_least(const ap_shard_network_t *network, double limit)
     }
     (void)xm_text_format_bytes((uint64_t)limit, given, sizeof(given));
     (void)xm_text_format_bytes((uint64_t)least, wanted, sizeof(wanted));
-    return xm_error_set(XM_ERR_NO_SOLUTION,
-                        "no plan fits %s of memory per device: %s are live when '%s' runs, "
-                        "however they are sharded",
-                        given, wanted, ap_graph_op(network->problem->params.graph, op)->name);
+    return XM_NO_SOLUTION("no plan fits %s of memory per device: %s are live when '%s' runs, "
+                          "however they are sharded",
+                          given, wanted, ap_graph_op(network->problem->params.graph, op)->name);
 }
 
 /* Says why nothing was found under a limit, in a sentence about memory and not about networks. */
@@ -231,7 +229,7 @@ static xm_status_t read_choice(ap_shard_plan_t *plan, const ap_shard_network_t *
     plan->again = calloc((size_t)ops + 1, sizeof(*plan->again));
     plan->memory = calloc((size_t)ops + 1, sizeof(*plan->memory));
     if (plan->strategy == NULL || plan->again == NULL || plan->memory == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the strategies of %d nodes", p->nodes);
+        return XM_NO_MEMORY("the strategies of %d nodes", p->nodes);
     }
     for (int n = 0; n < p->nodes; ++n) {
         int class = network->alike.class_of[n];
@@ -286,8 +284,7 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
     made = calloc(1, sizeof(*made));
     choice = calloc(network->cfn->nodes + 1, sizeof(*choice));
     if (made == NULL || choice == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the strategies of %d nodes",
-                              problem->nodes);
+        status = XM_NO_MEMORY("the strategies of %d nodes", problem->nodes);
         goto release;
     }
     made->problem = problem;
@@ -511,8 +508,7 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
     xm_status_t status;
 
     if (!isfinite(options->seconds) || options->seconds < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a time limit of %g s: 0 or more",
-                            options->seconds);
+        return XM_INVALID("a time limit of %g s: 0 or more", options->seconds);
     }
     if (options->memory_limit > 0 || (options->memory.limit == 0 && !(has > 0))) {
         return solve_within(problem, options, plan);

@@ -374,7 +374,7 @@ static xm_status_t open_pricing(const ap_shard_network_t *network,
     p->memory = xm_arena_get(&p->arena, (size_t)ops + 1, sizeof(*p->memory));
     p->met = xm_arena_get(&p->arena, cfn->node_at[cfn->nodes], sizeof(*p->met));
     p->curve = xm_arena_take(&p->arena, (size_t)ops * ROUNDS * sizeof(*p->curve));
-    return p->arena.failed ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for prices") : XM_OK;
+    return p->arena.failed ? XM_NO_MEMORY("prices") : XM_OK;
 }
 
 /* Lets memory cost so much that the plan's own cost hardly counts: a buffer pays by how long it

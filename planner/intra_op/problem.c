@@ -15,11 +15,6 @@
 
 #include "planner/intra_op/intra_op_private.h"
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a sharding problem");
-}
-
 void ap_shard_problem_destroy(ap_shard_problem_t *problem)
 {
     if (problem == NULL) {
@@ -137,7 +132,8 @@ static xm_status_t allocate(ap_shard_problem_t *p)
     p->op_node = xm_arena_get(&p->arena, ops, sizeof(int));
     p->tensor_node = xm_arena_get(&p->arena, tensors, sizeof(int));
     p->wire = xm_arena_get(&p->arena, ap_graph_terms(graph), sizeof(*p->wire));
-    return p->arena.failed ? no_memory() : ap_reshard_memo_create(p->params.mesh, &p->memo);
+    return p->arena.failed ? XM_NO_MEMORY("a sharding problem")
+                           : ap_reshard_memo_create(p->params.mesh, &p->memo);
 }
 
 /* Needs nodes before edges, since an edge names both of its ends. */
@@ -147,7 +143,7 @@ xm_status_t ap_shard_problem_create(const ap_shard_params_t *params, ap_shard_pr
     xm_status_t status;
 
     if (made == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("a sharding problem");
     }
     made->params = *params;
     status = allocate(made);

@@ -29,11 +29,6 @@ typedef struct builder {
     double flops; /* of one device */
 } builder_t;
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the report of a sharding");
-}
-
 /* Adds a collective, unless its axes have one device each, and books it in the totals of its kind
  * and axes. */
 static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
@@ -47,7 +42,7 @@ static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
     }
     if (!xm_array_reserve(&report->transfers, &b->room, (size_t)report->transfer_count + 1,
                           sizeof(*report->transfers))) {
-        return no_memory();
+        return XM_NO_MEMORY("the report of a sharding");
     }
     transfer.cost =
         (transfer.gradient ? ap_cost_gradient_share(b->solution->mesh) : 1) * transfer.runs *
@@ -143,7 +138,7 @@ static xm_status_t find_uses(builder_t *b)
 
     b->uses = calloc(ap_graph_terms(graph) + 1, sizeof(*b->uses));
     if (b->uses == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the report of a sharding");
     }
     for (int o = 0; o < ap_graph_ops(graph); ++o) {
         const ap_op_t *op = ap_graph_op(graph, o);
@@ -250,7 +245,8 @@ static int by_op(const void *left, const void *right)
 xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard_report_t **report)
 {
     builder_t b = {.solution = solution, .report = calloc(1, sizeof(*b.report))};
-    xm_status_t status = b.report == NULL ? no_memory() : find_uses(&b);
+    xm_status_t status =
+        b.report == NULL ? XM_NO_MEMORY("the report of a sharding") : find_uses(&b);
 
     if (status == XM_OK) {
         status = ap_gradient_sums_find(solution->graph, &b.sum_of);

@@ -105,11 +105,6 @@ static bool same_tensor(const ap_tensor_t *a, const ap_tensor_t *b)
            memcmp(a->cut, b->cut, sizeof(a->cut)) == 0;
 }
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the strategies of a graph");
-}
-
 /* What the author demands of a tensor and no axes of the mesh give. */
 static xm_status_t unmet(const ap_shard_problem_t *p, int tensor)
 {
@@ -121,10 +116,9 @@ static xm_status_t unmet(const ap_shard_problem_t *p, int tensor)
         length += snprintf(mesh + length, sizeof(mesh) - (size_t)length, "%s%d", a > 0 ? "x" : "",
                            ap_cost_mesh_size(p->params.mesh, a));
     }
-    return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                        "the model's annotation cuts '%s' into %s parts, which no axes of the mesh "
-                        "%s do",
-                        of->name, ap_tensor_parts(of, parts, sizeof(parts)), mesh);
+    return XM_INVALID(
+        "the model's annotation cuts '%s' into %s parts, which no axes of the mesh %s do", of->name,
+        ap_tensor_parts(of, parts, sizeof(parts)), mesh);
 }
 
 /* Keeps the specs that meet what is demanded. */
@@ -160,7 +154,7 @@ static xm_status_t fill_tensor(ap_shard_problem_t *p, ap_strategy_table_t *set)
     set->specs = xm_arena_take(&p->arena, (size_t)set->count * sizeof(*set->specs));
     set->costs = xm_arena_get(&p->arena, (size_t)set->count, sizeof(*set->costs));
     if (p->arena.failed) {
-        return no_memory();
+        return XM_NO_MEMORY("the strategies of a graph");
     }
     memcpy(set->specs, specs, (size_t)set->count * sizeof(*specs));
     for (int s = 0; s < set->count; ++s) {
@@ -192,7 +186,7 @@ static xm_status_t fill_op(ap_shard_problem_t *p, ap_strategy_table_t *set)
     set->count = set->strategies.count;
     set->costs = xm_arena_get(&p->arena, (size_t)set->count, sizeof(*set->costs));
     if (set->costs == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the strategies of a graph");
     }
     for (int s = 0; s < set->count; ++s) {
         double micro_batch, iteration;
@@ -234,7 +228,7 @@ xm_status_t ap_strategy_table_find(ap_shard_problem_t *p, int op, int tensor, in
         }
     }
     if (!xm_array_reserve(&p->set, &p->set_capacity, (size_t)p->sets + 1, sizeof(*p->set))) {
-        return no_memory();
+        return XM_NO_MEMORY("the strategies of a graph");
     }
     status = op >= 0 ? fill_op(p, &made) : fill_tensor(p, &made);
     if (status != XM_OK) {
@@ -340,7 +334,7 @@ xm_status_t ap_shard_wire_costs(const ap_shard_problem_t *p, const ap_shard_wire
     }
 
 release:
-    status = arena.failed ? no_memory() : status;
+    status = arena.failed ? XM_NO_MEMORY("the strategies of a graph") : status;
     xm_arena_clear(&arena);
     return status;
 }

@@ -28,7 +28,7 @@ xm_status_t ap_shard_solution_create(const ap_shard_problem_t *problem, const in
     }
     if (made == NULL || made->made == NULL || made->ops == NULL) {
         ap_shard_solution_destroy(made);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution of %zu operators", ops);
+        return XM_NO_MEMORY("a solution of %zu operators", ops);
     }
     for (size_t t = 0; t < tensors; ++t) {
         made->made[t] = ap_shard_problem_spec(problem, choice, (int)t);

@@ -166,7 +166,7 @@ xm_status_t ap_shard_symmetric_create(const ap_shard_problem_t *problem, bool ti
     a.tied = xm_arena_get(arena, (size_t)a.ops, sizeof(bool));
     a.votes = xm_arena_take(arena, ((size_t)a.ops + 1) * sizeof(int));
     if (arena->failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d nodes", problem->nodes);
+        return XM_NO_MEMORY("%d nodes", problem->nodes);
     }
     for (int n = 0; n < problem->nodes; ++n) {
         a.parent[n] = n;

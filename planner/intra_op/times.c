@@ -33,11 +33,6 @@ typedef struct finder {
     size_t capacity;
 } finder_t;
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the times of a graph");
-}
-
 /* Keeps the last time before something ends, if something began since the last one kept. At all
  * other times, what is live is part of what is live at a kept one. place[] leads from any time to
  * the first kept time that is not before it. */
@@ -50,7 +45,7 @@ static xm_status_t keep_last(finder_t *f)
     f->place = xm_arena_take(&f->arena, times * sizeof(int));
     f->time = xm_arena_take(&f->arena, times * sizeof(int));
     if (f->arena.failed) {
-        return no_memory();
+        return XM_NO_MEMORY("the times of a graph");
     }
     for (int u = 0; u < f->count; ++u) {
         begins[f->uses[u].first] = true;
@@ -75,7 +70,7 @@ static xm_status_t fill_table(finder_t *f)
 
     f->table = xm_arena_get(&f->arena, (size_t)f->kept * rows, sizeof(*f->table));
     if (f->table == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the times of a graph");
     }
     for (int u = 0; u < f->count; ++u) {
         int end = f->place[f->uses[u].end];
@@ -112,7 +107,7 @@ static xm_status_t drop_covered(finder_t *f, const int *like)
     int kept = 0;
 
     if (dropped == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the times of a graph");
     }
     for (int k = 0; k < f->kept; ++k) {
         for (int i = 0; i < 2; ++i) {
@@ -139,7 +134,7 @@ static xm_status_t drop_covered(finder_t *f, const int *like)
 static xm_status_t add_span(finder_t *f, int row, int weight, int first, int end)
 {
     if (!xm_array_reserve(&f->span, &f->capacity, (size_t)f->spans + 1, sizeof(*f->span))) {
-        return no_memory();
+        return XM_NO_MEMORY("the times of a graph");
     }
     f->span[f->spans++] =
         (ap_shard_span_t){.row = row, .weight = weight, .first = first, .end = end};
@@ -217,7 +212,7 @@ xm_status_t ap_shard_spans_find(const ap_shard_use_t *uses, int count, int rows,
         goto release;
     }
     open = xm_arena_take(&f.arena, (size_t)f.kept * sizeof(*open));
-    status = open == NULL ? no_memory() : fill_table(&f);
+    status = open == NULL ? XM_NO_MEMORY("the times of a graph") : fill_table(&f);
     if (status == XM_OK) {
         status = drop_covered(&f, like);
     }

@@ -392,9 +392,8 @@ xm_status_t ap_elementwise_fuse(const ap_graph_t *forward, ap_graph_t **fused)
     fusion_t f = {.graph = forward,
                   .op = calloc(ops, sizeof(*f.op)),
                   .users = calloc(tensors, sizeof(*f.users))};
-    xm_status_t status = f.op == NULL || f.users == NULL
-                             ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu operators", ops)
-                             : fuse(&f, fused);
+    xm_status_t status =
+        f.op == NULL || f.users == NULL ? XM_NO_MEMORY("%zu operators", ops) : fuse(&f, fused);
 
     free(f.op);
     free(f.users);

@@ -59,8 +59,7 @@ static xm_status_t extraction_init(extraction_t *x, const ap_graph_t *graph)
     x->order = xm_arena_get(&x->arena, ops, sizeof(*x->order));
     x->taken = xm_arena_get(&x->arena, ops, sizeof(*x->taken));
     if (x->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %d operators of '%s'", x->ops,
-                            ap_graph_name(graph));
+        return XM_NO_MEMORY("the %d operators of '%s'", x->ops, ap_graph_name(graph));
     }
     return XM_OK;
 }
@@ -80,8 +79,7 @@ static xm_status_t reach_back(extraction_t *x)
     x->reached = xm_arena_get(&x->arena, ((size_t)x->tensors + 1) * x->words, sizeof(*x->reached));
     of_op = xm_arena_get(&x->arena, x->words, sizeof(*of_op));
     if (x->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the gradients of %d weights",
-                            x->step.targets);
+        return XM_NO_MEMORY("the gradients of %d weights", x->step.targets);
     }
     for (int o = x->ops - 1; o >= 0; --o) {
         const ap_op_t *op = ap_graph_op(x->graph, o);
@@ -171,7 +169,7 @@ static xm_status_t find_end(extraction_t *x, int *end)
     int tried = 0;
 
     if (continued == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", x->tensors);
+        return XM_NO_MEMORY("%d tensors", x->tensors);
     }
     *end = -1;
     for (int o = x->ops - 1; o >= 0 && tried < ENDS_MOST; --o) {
@@ -203,10 +201,9 @@ static xm_status_t find_end(extraction_t *x, int *end)
 
 static xm_status_t untold(const extraction_t *x, const char *why)
 {
-    return xm_error_set(XM_ERR_UNSUPPORTED,
-                        "the forward pass of '%s' cannot be told from its backward pass: %s; give "
-                        "the forward pass with its loss instead",
-                        ap_graph_name(x->graph), why);
+    return XM_UNSUPPORTED("the forward pass of '%s' cannot be told from its backward pass: %s; "
+                          "give the forward pass with its loss instead",
+                          ap_graph_name(x->graph), why);
 }
 
 /* Counts the weights that have no part in the operators that are listed. */
@@ -216,7 +213,7 @@ static xm_status_t find_missing(const extraction_t *x, int *missing, int *first)
 
     *missing = 0;
     if (used == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", x->tensors);
+        return XM_NO_MEMORY("%d tensors", x->tensors);
     }
     for (int i = 0; i < x->count; ++i) {
         const ap_op_t *op = ap_graph_op(x->graph, x->order[i]);
@@ -329,8 +326,8 @@ static xm_status_t from_loss(extraction_t *x, int loss, bool is_gradient, ap_gra
     int output = ap_graph_tensor(x->graph, loss)->gradient_of;
 
     if (ap_graph_tensor(x->graph, loss)->producer < 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "the loss of '%s' is not computed from anything",
-                            ap_graph_name(x->graph));
+        return XM_UNSUPPORTED("the loss of '%s' is not computed from anything",
+                              ap_graph_name(x->graph));
     }
     (void)list_ancestors(x, loss);
     return copy_pass(x, loss, is_gradient,
@@ -363,7 +360,7 @@ static xm_status_t step_back(extraction_t *x, int *end, ap_step_flops_t *flops)
     xm_status_t status = XM_OK;
 
     if (before == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", x->ops);
+        return XM_NO_MEMORY("%d operators", x->ops);
     }
     memcpy(before, x->taken, (size_t)x->ops);
     for (int o = last - 1, tries = 0;
@@ -450,10 +447,9 @@ static xm_status_t find_pass(extraction_t *x, bool numbers, int *end)
         }
     }
     if (status == XM_OK && x->step.targets == 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "'%s' names no loss and gives no weight back with a gradient in it: "
-                            "nothing can be trained (JAX: donate the weights, donate_argnums)",
-                            ap_graph_name(x->graph));
+        return XM_UNSUPPORTED("'%s' names no loss and gives no weight back with a gradient in it: "
+                              "nothing can be trained (JAX: donate the weights, donate_argnums)",
+                              ap_graph_name(x->graph));
     }
     if (status == XM_OK) {
         status = reach_back(x);

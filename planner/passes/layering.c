@@ -112,11 +112,10 @@ static xm_status_t cluster_somehow(const ap_sequence_t *s, bool wide, int layers
         status = cluster(s, layers, delta, 0, found);
     }
     return status == XM_ERR_NO_SOLUTION
-               ? xm_error_set(XM_ERR_NO_SOLUTION,
-                              "'%s' does not make %d layers: there are %d places where %s, for at "
-                              "most %d",
-                              ap_graph_name(s->graph), layers, s->places,
-                              wide ? "tensors pass" : "one tensor passes", s->places + 1)
+               ? XM_NO_SOLUTION(
+                     "'%s' does not make %d layers: there are %d places where %s, for at most %d",
+                     ap_graph_name(s->graph), layers, s->places,
+                     wide ? "tensors pass" : "one tensor passes", s->places + 1)
                : status;
 }
 
@@ -247,8 +246,8 @@ static xm_status_t check_places(const ap_sequence_t *s, bool one_tensor, const i
         const ap_op_t *op = ap_graph_op(s->graph, s->op[first[layer]]);
 
         if (!(one_tensor ? s->may_begin : s->possible)[first[layer]]) {
-            return xm_error_set(
-                XM_ERR_NO_SOLUTION, "layer %d of '%s' cannot begin with operator '%s': %s", layer,
+            return XM_NO_SOLUTION(
+                "layer %d of '%s' cannot begin with operator '%s': %s", layer,
                 ap_graph_name(s->graph), op->name,
                 s->crossing[first[layer]] == 1 ? "what follows is the start of the backward pass"
                 : one_tensor ? "not one tensor passes there but several, one number or none"
@@ -327,10 +326,8 @@ static xm_status_t by_pattern(const ap_sequence_t *s, const char *text, int *fir
     }
     if (names == 0) {
         status =
-            xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                         "no operator of '%s' matches the pattern of layers '%s'; the first "
-                         "is '%s'",
-                         ap_graph_name(s->graph), text, label_of(ap_graph_op(s->graph, s->op[0])));
+            XM_INVALID("no operator of '%s' matches the pattern of layers '%s'; the first is '%s'",
+                       ap_graph_name(s->graph), text, label_of(ap_graph_op(s->graph, s->op[0])));
     }
     regfree(&pattern);
     free(named);
@@ -353,11 +350,9 @@ static xm_status_t by_marks(const ap_sequence_t *s, const ap_layering_t *how, in
             ++p;
         }
         if (p == s->count) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "layer mark '%s' names no operator of the forward pass of '%s' "
-                                "from '%s' on",
-                                how->marks[m], ap_graph_name(s->graph),
-                                ap_graph_op(s->graph, s->op[from])->name);
+            return XM_INVALID(
+                "layer mark '%s' names no operator of the forward pass of '%s' from '%s' on",
+                how->marks[m], ap_graph_name(s->graph), ap_graph_op(s->graph, s->op[from])->name);
         }
         if (p > first[*layers - 1]) {
             first[(*layers)++] = p;
@@ -374,7 +369,7 @@ static xm_status_t as_given(const ap_sequence_t *s, const ap_layering_t *how, ap
     xm_status_t status;
 
     if (first == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the layers of %d operators", s->count);
+        return XM_NO_MEMORY("the layers of %d operators", s->count);
     }
     status = how->pattern != NULL ? by_pattern(s, how->pattern, first, &layers)
                                   : by_marks(s, how, first, &layers);
@@ -418,8 +413,7 @@ xm_status_t ap_layering_apply(const ap_graph_t *forward, const ap_layering_t *ho
 
     if (how->struct_size < sizeof(*how) || how->layers < AP_LAYERING_AUTOMATIC ||
         (how->layers != 0) + (how->pattern != NULL) + (how->marks != NULL) > 1) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "layers are told by a number, a pattern or marks: by one of them");
+        return XM_INVALID("layers are told by a number, a pattern or marks: by one of them");
     }
     status = ap_sequence_create(forward, &s);
     if (status != XM_OK) {

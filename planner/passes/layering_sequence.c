@@ -53,8 +53,8 @@ static xm_status_t allocate(ap_sequence_t *s)
     s->stamp = xm_arena_get(&s->arena, ops, sizeof(*s->stamp));
     s->stack = xm_arena_get(&s->arena, ops, sizeof(*s->stack));
     if (s->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %d operators of '%s'",
-                            ap_graph_ops(s->graph), ap_graph_name(s->graph));
+        return XM_NO_MEMORY("the %d operators of '%s'", ap_graph_ops(s->graph),
+                            ap_graph_name(s->graph));
     }
     return XM_OK;
 }
@@ -288,8 +288,7 @@ xm_status_t ap_sequence_create(const ap_graph_t *forward, ap_sequence_t *sequenc
     xm_status_t status = XM_OK;
 
     if (ap_graph_loss(forward, NULL) < 0) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "the graph '%s' names no loss",
-                              ap_graph_name(forward));
+        status = XM_INVALID("the graph '%s' names no loss", ap_graph_name(forward));
     }
     if (status == XM_OK) {
         status = allocate(&s);

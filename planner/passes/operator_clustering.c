@@ -63,7 +63,7 @@ static xm_status_t chain_uses(solver_t *s)
     int *last = malloc(((size_t)problem->tensors + 1) * sizeof(*last));
 
     if (last == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", problem->tensors);
+        return XM_NO_MEMORY("%d tensors", problem->tensors);
     }
     for (int t = 0; t < problem->tensors; ++t) {
         last[t] = problem->maker[t];
@@ -174,7 +174,7 @@ static xm_status_t fill_result(const solver_t *s, ap_operator_clusters_t *result
     ap_operator_clusters_t made = {.layers = layers, .first = malloc((size_t)layers * sizeof(int))};
 
     if (made.first == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d layers", layers);
+        return XM_NO_MEMORY("%d layers", layers);
     }
     made.sum_bytes = way_at(s, layers, last)->bytes;
     made.largest_bytes = way_at(s, layers, last)->worst;
@@ -202,35 +202,31 @@ static xm_status_t refuse(const solver_t *s, double total)
     for (int piece = 0; piece < s->pieces; ++piece) {
         largest = fmax(largest, s->flops[piece]);
     }
-    return xm_error_set(XM_ERR_NO_SOLUTION,
-                        "%d operators with %d places to cut do not make %d layers of at most %.3g "
-                        "FLOP (the mean and %g of it) and at least %d heavy operators: the largest "
-                        "part that cannot be cut has %.3g of %.3g FLOP",
-                        problem->ops, s->pieces - 1, problem->layers, s->share, problem->delta,
-                        problem->min_heavy, largest, total);
+    return XM_NO_SOLUTION("%d operators with %d places to cut do not make %d layers of at most "
+                          "%.3g FLOP (the mean and %g of it) and at least %d heavy operators: the "
+                          "largest part that cannot be cut has %.3g of %.3g FLOP",
+                          problem->ops, s->pieces - 1, problem->layers, s->share, problem->delta,
+                          problem->min_heavy, largest, total);
 }
 
 static xm_status_t check(const ap_operator_clustering_t *problem)
 {
     if (problem->ops < 1 || problem->layers < 1 || !(problem->delta >= 0)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%d operators in %d layers with FLOPs up to %g above the mean: there "
-                            "must be one of each, and nothing below",
-                            problem->ops, problem->layers, problem->delta);
+        return XM_INVALID("%d operators in %d layers with FLOPs up to %g above the mean: there "
+                          "must be one of each, and nothing below",
+                          problem->ops, problem->layers, problem->delta);
     }
     for (int o = 0; o < problem->ops; ++o) {
         if (!(problem->flops[o] >= 0) || !isfinite(problem->flops[o])) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "operator %d has %g FLOP", o,
-                                problem->flops[o]);
+            return XM_INVALID("operator %d has %g FLOP", o, problem->flops[o]);
         }
         for (int u = problem->use_begin[o]; u < problem->use_begin[o + 1]; ++u) {
             int tensor = problem->use_tensor[u];
 
             if (tensor < 0 || tensor >= problem->tensors || problem->maker[tensor] < 0 ||
                 problem->maker[tensor] >= o) {
-                return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                    "operator %d uses tensor %d, which nothing before it makes", o,
-                                    tensor);
+                return XM_INVALID("operator %d uses tensor %d, which nothing before it makes", o,
+                                  tensor);
             }
         }
     }
@@ -290,7 +286,7 @@ xm_status_t ap_operator_clustering_solve(const ap_operator_clustering_t *problem
     s.before = xm_arena_get(&s.arena, ((size_t)problem->use_begin[ops] + 1), sizeof(*s.before));
     s.row = xm_arena_get(&s.arena, ops, sizeof(*s.row));
     if (s.arena.failed) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu operators", ops);
+        status = XM_NO_MEMORY("%zu operators", ops);
     } else {
         status = solve(&s, result);
     }

@@ -99,8 +99,7 @@ static xm_status_t reach_init(reach_t *r, ap_step_t *step)
     r->stack = xm_arena_get(&r->arena, tensors, sizeof(*r->stack));
     r->seen = xm_arena_get(&r->arena, tensors, sizeof(*r->seen));
     if (r->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the new values of %d weights",
-                            r->count);
+        return XM_NO_MEMORY("the new values of %d weights", r->count);
     }
     return XM_OK;
 }
@@ -297,8 +296,7 @@ static xm_status_t step_init(ap_step_t *step, const ap_graph_t *graph)
     step->retaught = xm_arena_get(&step->arena, tensors, sizeof(*step->retaught));
     step->target = xm_arena_get(&step->arena, tensors, sizeof(*step->target));
     if (step->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %d operators of '%s'", step->ops,
-                            ap_graph_name(graph));
+        return XM_NO_MEMORY("the %d operators of '%s'", step->ops, ap_graph_name(graph));
     }
     for (int t = 0; t < step->tensors; ++t) {
         step->target[t] = -1;

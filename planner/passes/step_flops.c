@@ -179,7 +179,7 @@ xm_status_t ap_step_account(const ap_step_t *step, const bool *forward, int end,
     *flops = (ap_step_flops_t){0};
     if (arena.failed) {
         xm_arena_clear(&arena);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", step->tensors);
+        return XM_NO_MEMORY("%d tensors", step->tensors);
     }
     for (int t = 0; t < step->tensors; ++t) {
         bits[t] =

@@ -320,8 +320,8 @@ static xm_status_t op_backward(expansion_t *x, int id)
     case AP_OP_KIND_COUNT:
         break;
     }
-    return xm_error_set(XM_ERR_UNSUPPORTED, "operator '%s' of kind %s has no derivative", op.name,
-                        ap_op_kind_name(op.kind));
+    return XM_UNSUPPORTED("operator '%s' of kind %s has no derivative", op.name,
+                          ap_op_kind_name(op.kind));
 }
 
 /* A tensor needs a gradient if a parameter has a part in it. One pass is enough, for operators
@@ -403,8 +403,7 @@ xm_status_t ap_training_expand(const ap_graph_t *forward, ap_optimizer_t optimiz
     xm_status_t status;
 
     if (ap_graph_loss(forward, NULL) < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the graph '%s' names no loss",
-                            ap_graph_name(forward));
+        return XM_INVALID("the graph '%s' names no loss", ap_graph_name(forward));
     }
     status = ap_graph_copy_whole(forward, &x.graph);
     if (status != XM_OK) {
@@ -424,8 +423,7 @@ xm_status_t ap_training_expand(const ap_graph_t *forward, ap_optimizer_t optimiz
     x.differentiates = xm_arena_get(&arena, most + 1, sizeof(int));
     x.made = xm_arena_get(&arena, most + 1, sizeof(int));
     if (arena.failed) {
-        status =
-            xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d gradients", ap_graph_tensors(forward));
+        status = XM_NO_MEMORY("%d gradients", ap_graph_tensors(forward));
         goto release;
     }
     mark_needs(&x);

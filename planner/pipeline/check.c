@@ -298,10 +298,9 @@ static xm_status_t check_memory(checker_t *checker, const ap_schedule_op_t *op, 
     if (checker->limits != NULL && *held > checker->limits[device]) {
         char text[OP_TEXT];
 
-        return xm_error_set(XM_ERR_NO_SOLUTION,
-                            "device %d, entry %d (%s): %" PRId64 " bytes of activations exceed the "
-                            "limit of %" PRId64,
-                            device, entry, op_text(op, text), *held, checker->limits[device]);
+        return XM_NO_SOLUTION("device %d, entry %d (%s): %" PRId64
+                              " bytes of activations exceed the limit of %" PRId64,
+                              device, entry, op_text(op, text), *held, checker->limits[device]);
     }
     if (op->pass == AP_PASS_BACKWARD) {
         *held -= schedule->activation_bytes[part];

@@ -121,8 +121,7 @@ xm_status_t ap_order_chimera(const ap_schedule_t *schedule, int device, const ap
     slot_t *slots = malloc(2 * (size_t)schedule->micro_batches * sizeof(*slots));
 
     if (slots == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a schedule of %d micro-batches",
-                            schedule->micro_batches);
+        return XM_NO_MEMORY("a schedule of %d micro-batches", schedule->micro_batches);
     }
     for (int first = 0; first < schedule->micro_batches; first += devices) {
         int unit = smaller(devices, schedule->micro_batches - first), down = (unit + 1) / 2;

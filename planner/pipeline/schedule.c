@@ -279,8 +279,7 @@ static xm_status_t write_device(ap_schedule_t *schedule, int device)
         put_updates(&writer);
     }
     if (status == XM_OK && writer.no_memory) {
-        status =
-            xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the schedule of device %d", device);
+        status = XM_NO_MEMORY("the schedule of device %d", device);
     }
     return status;
 }
@@ -290,30 +289,27 @@ static xm_status_t check_numbers(const ap_schedule_params_t *params)
     const char *name;
 
     if ((int)params->kind < 0 || (int)params->kind >= AP_SCHEDULE_KINDS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a schedule needs a kind");
+        return XM_INVALID("a schedule needs a kind");
     }
     name = names[params->kind];
     if (params->devices < 1 || params->devices > MOST_DEVICES || params->micro_batches < 1) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s: %d micro-batches on %d devices: at least one of each, and at most "
-                            "%d devices",
-                            name, params->micro_batches, params->devices, MOST_DEVICES);
+        return XM_INVALID(
+            "%s: %d micro-batches on %d devices: at least one of each, and at most %d devices",
+            name, params->micro_batches, params->devices, MOST_DEVICES);
     }
     if (params->virtual_stages < 0 ||
         (params->virtual_stages > 0 && params->kind != AP_SCHEDULE_INTERLEAVED &&
          params->virtual_stages != ap_schedule_chunks(params->kind))) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s has %s on a device, not %d", name,
-                            ap_schedule_is_v(params->kind) ? "two stages" : "one stage",
-                            params->virtual_stages);
+        return XM_INVALID("%s has %s on a device, not %d", name,
+                          ap_schedule_is_v(params->kind) ? "two stages" : "one stage",
+                          params->virtual_stages);
     }
     if (params->slices < 0 || (params->slices > 1 && params->kind != AP_SCHEDULE_TERAPIPE)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s does not cut micro-batches into %d slices",
-                            name, params->slices);
+        return XM_INVALID("%s does not cut micro-batches into %d slices", name, params->slices);
     }
     if (params->batches < 0 || (params->batches > 1 && ap_schedule_is_synchronous(params->kind))) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s empties the pipeline after each batch: %d batches are %d schedules",
-                            name, params->batches, params->batches);
+        return XM_INVALID("%s empties the pipeline after each batch: %d batches are %d schedules",
+                          name, params->batches, params->batches);
     }
     return XM_OK;
 }
@@ -326,32 +322,27 @@ static xm_status_t check_fit(const ap_schedule_t *schedule)
     int devices = schedule->devices, micro_batches = schedule->micro_batches;
 
     if (schedule->kind == AP_SCHEDULE_CHIMERA && devices % 2 != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s needs an even number of devices, not %d",
-                            name, devices);
+        return XM_INVALID("%s needs an even number of devices, not %d", name, devices);
     }
     if (schedule->kind == AP_SCHEDULE_INTERLEAVED && micro_batches % devices != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s needs micro-batches in multiples of the %d devices, not %d", name,
-                            devices, micro_batches);
+        return XM_INVALID("%s needs micro-batches in multiples of the %d devices, not %d", name,
+                          devices, micro_batches);
     }
     if (schedule->kind == AP_SCHEDULE_PIPEDREAM_2BW && micro_batches < devices) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s keeps two versions of the parameters only with at least as many "
-                            "micro-batches as devices: %d for %d",
-                            name, micro_batches, devices);
+        return XM_INVALID("%s keeps two versions of the parameters only with at least as many "
+                          "micro-batches as devices: %d for %d",
+                          name, micro_batches, devices);
     }
     if (schedule->kind == AP_SCHEDULE_DUALPIPEV && micro_batches < 2 * devices) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s needs at least two micro-batches to each of the %d devices, not %d",
-                            name, devices, micro_batches);
+        return XM_INVALID("%s needs at least two micro-batches to each of the %d devices, not %d",
+                          name, devices, micro_batches);
     }
     if ((int64_t)schedule->pipelines * schedule->stages * micro_batches >
         MOST_PASSES / schedule->slices / schedule->batches) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s: %d stages, %d micro-batches of %d slices, %d batches are more "
-                            "than %d passes",
-                            name, schedule->stages, micro_batches, schedule->slices,
-                            schedule->batches, MOST_PASSES);
+        return XM_INVALID(
+            "%s: %d stages, %d micro-batches of %d slices, %d batches are more than %d passes",
+            name, schedule->stages, micro_batches, schedule->slices, schedule->batches,
+            MOST_PASSES);
     }
     return XM_OK;
 }
@@ -366,10 +357,9 @@ static xm_status_t fill_bytes(const ap_schedule_params_t *params, ap_schedule_t 
         if (bytes < 0 || weight < 0 || weight > bytes ||
             bytes > INT64_MAX / 2 / schedule->micro_batches / schedule->batches / schedule->stages /
                         schedule->slices) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "stage %d, slice %d: %" PRId64 " bytes of activations, %" PRId64
-                                " of them for weight gradients",
-                                i / schedule->slices, i % schedule->slices, bytes, weight);
+            return XM_INVALID("stage %d, slice %d: %" PRId64 " bytes of activations, %" PRId64
+                              " of them for weight gradients",
+                              i / schedule->slices, i % schedule->slices, bytes, weight);
         }
         schedule->activation_bytes[i] = bytes;
         schedule->weight_bytes[i] = weight;
@@ -389,8 +379,7 @@ static xm_status_t allocate(ap_schedule_t *schedule)
     schedule->weight_bytes = calloc(parts, sizeof(int64_t));
     if (schedule->device_of == NULL || schedule->op_count == NULL || schedule->ops == NULL ||
         schedule->activation_bytes == NULL || schedule->weight_bytes == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a schedule of %d devices",
-                            schedule->devices);
+        return XM_NO_MEMORY("a schedule of %d devices", schedule->devices);
     }
     for (int stage = 0; stage < schedule->stages; ++stage) {
         schedule->device_of[stage] = ap_schedule_device(schedule->kind, schedule->devices, stage);
@@ -431,7 +420,7 @@ xm_status_t ap_schedule_create(const ap_schedule_params_t *params, ap_schedule_t
     }
     schedule = calloc(1, sizeof(*schedule));
     if (schedule == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a schedule");
+        return XM_NO_MEMORY("a schedule");
     }
     set_numbers(params, schedule);
     status = check_fit(schedule);

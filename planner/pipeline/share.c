@@ -76,9 +76,8 @@ static xm_status_t check_uses(int channels, const ap_pipeline_use_t *uses, int c
     for (int i = 0; i < count; ++i) {
         if (uses[i].channel < 0 || uses[i].channel >= channels || uses[i].link < 0 ||
             !(uses[i].share >= 0.0)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "use %d: channel %d of %d takes a share of %g of link %d", i,
-                                uses[i].channel, channels, uses[i].share, uses[i].link);
+            return XM_INVALID("use %d: channel %d of %d takes a share of %g of link %d", i,
+                              uses[i].channel, channels, uses[i].share, uses[i].link);
         }
     }
     return XM_OK;
@@ -159,11 +158,6 @@ static void fill_parts(ap_pipeline_share_t *share, const ap_pipeline_use_t *uses
     }
 }
 
-static xm_status_t no_memory(int channels)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the links of %d channels", channels);
-}
-
 xm_status_t ap_pipeline_share_create(int channels, const ap_pipeline_use_t *uses, int use_count,
                                      ap_pipeline_share_t **result)
 {
@@ -177,7 +171,7 @@ xm_status_t ap_pipeline_share_create(int channels, const ap_pipeline_use_t *uses
     }
     share = calloc(1, sizeof(*share));
     if (share == NULL) {
-        return no_memory(channels);
+        return XM_NO_MEMORY("the links of %d channels", channels);
     }
     condensed = xm_arena_get(&share->arena, (size_t)use_count + 1, sizeof(*condensed));
     if (condensed == NULL) {
@@ -205,7 +199,7 @@ xm_status_t ap_pipeline_share_create(int channels, const ap_pipeline_use_t *uses
 
 destroy_share:
     ap_pipeline_share_destroy(share);
-    return no_memory(channels);
+    return XM_NO_MEMORY("the links of %d channels", channels);
 }
 
 static void gather_channel(ap_pipeline_share_t *share, int index)

@@ -427,8 +427,7 @@ static xm_status_t check_times(const char *what, const int64_t *times, int count
 {
     for (int i = 0; times != NULL && i < count; ++i) {
         if (times[i] < 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s time %d is %" PRId64 " ns", what, i,
-                                times[i]);
+            return XM_INVALID("%s time %d is %" PRId64 " ns", what, i, times[i]);
         }
         *total += (double)times[i];
     }
@@ -456,16 +455,14 @@ static xm_status_t check_all_times(const ap_schedule_t *schedule, const ap_pipel
         if (schedule->stages != schedule->devices || schedule->pipelines > 1 ||
             schedule->slices > 1 || skip->from < 0 || skip->from + 1 >= skip->to ||
             skip->to >= schedule->stages || skip->activation < 0 || skip->gradient < 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "%s: what passes from stage %d to stage %d over others needs one "
-                                "stage on a device and whole micro-batches",
-                                ap_schedule_name(schedule->kind), skip->from, skip->to);
+            return XM_INVALID("%s: what passes from stage %d to stage %d over others needs one "
+                              "stage on a device and whole micro-batches",
+                              ap_schedule_name(schedule->kind), skip->from, skip->to);
         }
         total += (double)skip->activation + (double)skip->gradient;
     }
     if (times->forward == NULL || times->backward == NULL || times->weight == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "times of forward, backward and weight passes are needed");
+        return XM_INVALID("times of forward, backward and weight passes are needed");
     }
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); ++i) {
         xm_status_t status = check_times(rows[i].what, rows[i].times, rows[i].count, &total);
@@ -477,9 +474,8 @@ static xm_status_t check_all_times(const ap_schedule_t *schedule, const ap_pipel
     /* Twice the total is more than any clock can reach, even if nothing overlaps; so no sum of
      * times overflows. */
     if (total * schedule->micro_batches * schedule->batches * 2.0 > (double)INT64_MAX / 4) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the passes of %d micro-batches take %g ns: too long",
-                            schedule->micro_batches * schedule->batches, total);
+        return XM_INVALID("the passes of %d micro-batches take %g ns: too long",
+                          schedule->micro_batches * schedule->batches, total);
     }
     return XM_OK;
 }

@@ -209,16 +209,15 @@ xm_status_t ap_pipeline_step_run(const ap_pipeline_step_t *step, ap_schedule_t *
     xm_status_t status;
 
     if (chunks > (1 << 20) / step->stage_count || arrays.slices > (1 << 20) / arrays.stages) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%d virtual stages and %d slices on %d stages are too many", chunks,
-                            arrays.slices, step->stage_count);
+        return XM_INVALID("%d virtual stages and %d slices on %d stages are too many", chunks,
+                          arrays.slices, step->stage_count);
     }
     if (allocate(step, &arrays)) {
         fill_stages(step, &arrays);
         fill_transfers(step, &arrays);
         status = simulate(step, &arrays, schedule, run);
     } else {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d stages", arrays.stages);
+        status = XM_NO_MEMORY("%d stages", arrays.stages);
     }
     xm_arena_clear(&arrays.arena);
     return status;

@@ -77,7 +77,7 @@ static xm_status_t find_end(ap_pipeline_lanes_t *figure)
     }
     ends = malloc(count * sizeof(*ends));
     if (ends == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a figure of %zu passes", count);
+        return XM_NO_MEMORY("a figure of %zu passes", count);
     }
     for (int device = 0; device < schedule->devices; ++device) {
         for (int i = 0; i < schedule->op_count[device]; ++i) {

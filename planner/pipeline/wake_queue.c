@@ -18,7 +18,7 @@ xm_status_t ap_wake_queue_init(ap_wake_queue_t *queue, int sleepers, xm_arena_t 
                                .place = xm_arena_get(arena, count, sizeof(*queue->place)),
                                .time = xm_arena_get(arena, count, sizeof(*queue->time))};
     if (arena->failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a queue of %d", sleepers);
+        return XM_NO_MEMORY("a queue of %d", sleepers);
     }
     for (int i = 0; i < sleepers; ++i) {
         queue->place[i] = -1;

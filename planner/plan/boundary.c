@@ -27,8 +27,7 @@ static xm_status_t check_cuts(const char *place, const ap_plan_tensor_t *tensor,
             ((axes & 1U) != 0 ? stage->shape[0] : 1) * ((axes & 2U) != 0 ? stage->shape[1] : 1);
 
         if (tensor->shape[d] % parts != 0) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "%s: dimension %d of %" PRId64 " elements does not divide into %d",
+            return XM_MALFORMED("%s: dimension %d of %" PRId64 " elements does not divide into %d",
                                 place, d, tensor->shape[d], parts);
         }
     }
@@ -45,8 +44,7 @@ static xm_status_t check_tensor(const char *place, const ap_plan_tensor_t *tenso
     }
     return tensor->element_size >= 1 && (double)tensor->bytes == bytes
                ? XM_OK
-               : xm_error_set(XM_ERR_PARSE,
-                              "%s: %" PRId64 " bytes, but shape and element size make %g", place,
+               : XM_MALFORMED("%s: %" PRId64 " bytes, but shape and element size make %g", place,
                               tensor->bytes, bytes);
 }
 
@@ -57,7 +55,7 @@ static xm_status_t check_side(const char *place, const ap_plan_side_t *side,
 {
     if (side->shape[0] != stage->shape[0] || side->shape[1] != stage->shape[1] ||
         memcmp(side->devices, stage->devices, (size_t)side->device_count * sizeof(int)) != 0) {
-        return xm_error_set(XM_ERR_PARSE, "%s: the mesh is not that of its stage", place);
+        return XM_MALFORMED("%s: the mesh is not that of its stage", place);
     }
     return XM_OK;
 }
@@ -101,8 +99,7 @@ static xm_status_t check_stages(const ap_plan_t *plan, const char *place, int in
                           (before->from == at->from && before->to < at->to))) {
         return XM_OK;
     }
-    return xm_error_set(XM_ERR_PARSE,
-                        "%s: stages %d and %d, where those between neighbours come first and then "
+    return XM_MALFORMED("%s: stages %d and %d, where those between neighbours come first and then "
                         "those over stages, in ascending order",
                         place, at->from, at->to);
 }
@@ -147,7 +144,7 @@ static xm_status_t check_links(const ap_plan_t *plan, const char *place,
         const ap_link_load_t *link = &boundary->links[i];
 
         if (link->index >= plan->info.hosts) { /* nor are there more racks than hosts */
-            return xm_error_set(XM_ERR_PARSE, "%s: %s %d of a cluster of %d hosts", place,
+            return XM_MALFORMED("%s: %s %d of a cluster of %d hosts", place,
                                 link->rack ? "rack" : "host", link->index, plan->info.hosts);
         }
         status = ap_plan_check_times(place, link->forward, AP_LINK_DIRECTIONS);

@@ -30,13 +30,13 @@ typedef struct reader {
 
 static void no_memory(reader_t *r)
 {
-    r->status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the plan");
+    r->status = XM_NO_MEMORY("the plan");
 }
 
 static void unpack_failed(reader_t *r, const char *place, const json_error_t *error)
 {
     if (r->status == XM_OK) {
-        r->status = xm_error_set(XM_ERR_PARSE, "%s: %s", place, error->text);
+        r->status = XM_MALFORMED("%s: %s", place, error->text);
     }
 }
 
@@ -44,8 +44,8 @@ static void unpack_failed(reader_t *r, const char *place, const json_error_t *er
 static void narrow(reader_t *r, const char *place, const char *key, json_int_t value, int *number)
 {
     if (r->status == XM_OK && (value < 0 || value > MOST)) {
-        r->status = xm_error_set(XM_ERR_PARSE, "%s: %s %" JSON_INTEGER_FORMAT " is not in 0 to %d",
-                                 place, key, value, MOST);
+        r->status = XM_MALFORMED("%s: %s %" JSON_INTEGER_FORMAT " is not in 0 to %d", place, key,
+                                 value, MOST);
     }
     *number = (int)value;
 }
@@ -66,7 +66,7 @@ static void read_list(reader_t *r, const list_t *how, const json_t *list, void *
         return;
     }
     if (!json_is_array(list)) {
-        r->status = xm_error_set(XM_ERR_PARSE, "%s: %s must be a list", how->place, how->key);
+        r->status = XM_MALFORMED("%s: %s must be a list", how->place, how->key);
         return;
     }
     block = xm_arena_get(&r->plan->arena, json_array_size(list), how->size);
@@ -95,7 +95,7 @@ static void read_mesh(reader_t *r, const char *place, const char *text, int *sha
         /* NOLINTNEXTLINE(cert-err34-c) */
         (sscanf(text, "%5dx%5d%n", &shape[0], &shape[1], &used) != 2 || text[used] != '\0' ||
          shape[0] < 1 || shape[1] < 1 || shape[0] > MOST / shape[1])) {
-        r->status = xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a mesh such as 2x4", place, text);
+        r->status = XM_MALFORMED("%s: '%s' is not a mesh such as 2x4", place, text);
         shape[0] = shape[1] = 0; /* whose product callers make without a look at the status */
     }
 }
@@ -115,9 +115,8 @@ static void read_numbers(reader_t *r, const numbers_t *how, const json_t *array,
         return;
     }
     if (!json_is_array(array) || json_array_size(array) != (size_t)how->expected) {
-        r->status =
-            xm_error_set(XM_ERR_PARSE, "%s: %s must be a list of %s%d%s", how->place, how->key,
-                         how->unit[0] != '\0' ? "the " : "", how->expected, how->unit);
+        r->status = XM_MALFORMED("%s: %s must be a list of %s%d%s", how->place, how->key,
+                                 how->unit[0] != '\0' ? "the " : "", how->expected, how->unit);
         return;
     }
     values = xm_arena_get(&r->plan->arena, (size_t)how->expected, sizeof(*values));
@@ -130,8 +129,8 @@ static void read_numbers(reader_t *r, const numbers_t *how, const json_t *array,
         json_int_t value = json_is_integer(item) ? json_integer_value(item) : -1;
 
         if (value < 0 || value > how->most) {
-            r->status = xm_error_set(XM_ERR_PARSE, "%s: entry %d of %s is not %s", how->place, i,
-                                     how->key, how->one);
+            r->status =
+                XM_MALFORMED("%s: entry %d of %s is not %s", how->place, i, how->key, how->one);
         }
         values[i] = (int)value;
     }
@@ -236,15 +235,15 @@ static void read_shape(reader_t *r, const char *place, const json_t *array, int 
     size_t rank = json_array_size(array);
 
     if (r->status == XM_OK && (!json_is_array(array) || rank < 1 || rank > AP_MAX_RANK)) {
-        r->status = xm_error_set(XM_ERR_PARSE, "%s: shape must be a list of 1 to %d dimensions",
-                                 place, AP_MAX_RANK);
+        r->status =
+            XM_MALFORMED("%s: shape must be a list of 1 to %d dimensions", place, AP_MAX_RANK);
     }
     *of_rank = (int)rank;
     for (size_t d = 0; d < rank && r->status == XM_OK; ++d) {
         dims[d] = json_integer_value(json_array_get(array, d));
         if (dims[d] < 1) {
-            r->status = xm_error_set(
-                XM_ERR_PARSE, "%s: dimension %zu of shape is not a positive integer", place, d);
+            r->status =
+                XM_MALFORMED("%s: dimension %zu of shape is not a positive integer", place, d);
         }
     }
 }
@@ -263,7 +262,7 @@ static void read_link(reader_t *r, const char *place, json_t *item, void *entry)
         return;
     }
     if ((host < 0) == (rack < 0)) {
-        r->status = xm_error_set(XM_ERR_PARSE, "%s: neither a host nor a rack, or both", place);
+        r->status = XM_MALFORMED("%s: neither a host nor a rack, or both", place);
     }
     link->rack = rack >= 0;
     narrow(r, place, link->rack ? "rack" : "host", link->rack ? rack : host, &link->index);
@@ -346,12 +345,11 @@ static void read_names(reader_t *r, const char *key, const json_t *list, const c
     for (size_t i = 0; i < json_array_size(list) && r->status == XM_OK; ++i) {
         made[i] = json_string_value(json_array_get(list, i));
         if (made[i] == NULL) {
-            r->status =
-                xm_error_set(XM_ERR_PARSE, "model.reading: entry %zu of %s is not a text", i, key);
+            r->status = XM_MALFORMED("model.reading: entry %zu of %s is not a text", i, key);
         }
     }
     if (json_array_size(list) == 0) {
-        r->status = xm_error_set(XM_ERR_PARSE, "model.reading: %s must be a list of texts", key);
+        r->status = XM_MALFORMED("model.reading: %s must be a list of texts", key);
     }
     *names = made;
     *count = json_array_size(list);
@@ -373,8 +371,7 @@ static void read_reading(reader_t *r, json_t *object)
         unpack_failed(r, "model.reading", &error);
     } else if (layers < -1 || layers > MOST) {
         r->status =
-            xm_error_set(XM_ERR_PARSE,
-                         "model.reading: %" JSON_INTEGER_FORMAT " layers; -1 is automatic", layers);
+            XM_MALFORMED("model.reading: %" JSON_INTEGER_FORMAT " layers; -1 is automatic", layers);
     }
     reading->layers = (int)layers;
     read_names(r, "marks", marks, &reading->marks, &reading->mark_count);
@@ -415,8 +412,7 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
     }
     (void)json_unpack(plan->document, "{s?s, s?i}", "format", &format, "version", &version);
     if (strcmp(format, AP_PLAN_FORMAT) != 0 || version != AP_PLAN_VERSION) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "this is not a plan: format is '%s' version %d, not '%s' version %d",
+        return XM_MALFORMED("this is not a plan: format is '%s' version %d, not '%s' version %d",
                             format, version, AP_PLAN_FORMAT, AP_PLAN_VERSION);
     }
     if (json_unpack_ex(
@@ -442,8 +438,7 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
     info->micro_batches = micro_batches;
     info->rematerialize = rematerialize != 0;
     if (digest != NULL && strcmp(digest, plan->digest) != 0) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "the digest %.40s does not match the contents (%s): the file was "
+        return XM_MALFORMED("the digest %.40s does not match the contents (%s): the file was "
                             "changed after it was planned; remove the key to accept that",
                             digest, plan->digest);
     }

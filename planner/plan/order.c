@@ -46,7 +46,7 @@ static xm_status_t open_parts(const ap_plan_t *plan, parts_t *parts)
     parts->devices = xm_arena_get(&parts->arena, devices, sizeof(*parts->devices));
     parts->links = xm_arena_get(&parts->arena, links, sizeof(*parts->links));
     if (parts->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a plan of %zu stages", stages);
+        return XM_NO_MEMORY("a plan of %zu stages", stages);
     }
     parts->params.stages = parts->stages;
     parts->params.boundaries = parts->boundaries;
@@ -139,9 +139,8 @@ static xm_status_t check_profile(const ap_plan_info_t *info, const xm_cluster_pr
     int devices = xm_cluster_profile_devices_per_host(profile);
 
     if (hosts != info->hosts || devices != info->devices_per_host) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "the plan is for %d x %d devices, the cluster profile has %d x %d",
-                            info->hosts, info->devices_per_host, hosts, devices);
+        return XM_MISMATCH("the plan is for %d x %d devices, the cluster profile has %d x %d",
+                           info->hosts, info->devices_per_host, hosts, devices);
     }
     return XM_OK;
 }

@@ -25,8 +25,7 @@ xm_status_t ap_plan_check_times(const char *place, const double *seconds, int co
 {
     for (int i = 0; i < count; ++i) {
         if (!(seconds[i] >= 0.0) || isinf(seconds[i])) {
-            return xm_error_set(XM_ERR_PARSE, "%s: %g is not a number of seconds or bytes", place,
-                                seconds[i]);
+            return XM_MALFORMED("%s: %g is not a number of seconds or bytes", place, seconds[i]);
         }
     }
     return XM_OK;
@@ -42,13 +41,12 @@ static xm_status_t check_devices(const ap_plan_t *plan, int index, int *taken)
         int rank = stage->devices[i];
 
         if (rank >= ranks) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "stages[%d]: rank %d is outside the %d of the cluster", index, rank,
+            return XM_MALFORMED("stages[%d]: rank %d is outside the %d of the cluster", index, rank,
                                 ranks);
         }
         if (taken[rank] != 0) {
-            return xm_error_set(XM_ERR_PARSE, "stages[%d]: rank %d belongs to stage %d already",
-                                index, rank, taken[rank] - 1);
+            return XM_MALFORMED("stages[%d]: rank %d belongs to stage %d already", index, rank,
+                                taken[rank] - 1);
         }
         taken[rank] = index + 1;
     }
@@ -64,17 +62,15 @@ static xm_status_t check_sharding(const ap_plan_stage_t *stage, int index)
     for (int i = 0; i < stage->layer_count; ++i) {
         if (stage->layers[i].first_layer != layer ||
             stage->layers[i].last_layer < stage->layers[i].first_layer) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "stages[%d].sharding[%d]: layers %d to %d where %d "
-                                "comes next",
+            return XM_MALFORMED("stages[%d].sharding[%d]: layers %d to %d where %d comes next",
                                 index, i, stage->layers[i].first_layer, stage->layers[i].last_layer,
                                 layer);
         }
         layer = stage->layers[i].last_layer + 1;
     }
     if (stage->layer_count > 0 && layer != stage->last_layer + 1) {
-        return xm_error_set(XM_ERR_PARSE, "stages[%d].sharding ends at layer %d, the stage at %d",
-                            index, layer - 1, stage->last_layer);
+        return XM_MALFORMED("stages[%d].sharding ends at layer %d, the stage at %d", index,
+                            layer - 1, stage->last_layer);
     }
     return XM_OK;
 }
@@ -91,17 +87,16 @@ static xm_status_t check_stage(const ap_plan_t *plan, int index, int *taken)
 
     (void)snprintf(place, sizeof(place), "stages[%d]", index);
     if (stage->first_layer != next || stage->last_layer < stage->first_layer) {
-        return xm_error_set(XM_ERR_PARSE, "%s: layers %d to %d where %d comes next", place,
-                            stage->first_layer, stage->last_layer, next);
+        return XM_MALFORMED("%s: layers %d to %d where %d comes next", place, stage->first_layer,
+                            stage->last_layer, next);
     }
     if (stage->shape[0] * stage->shape[1] != stage->hosts * stage->devices_per_host) {
-        return xm_error_set(XM_ERR_PARSE, "%s: mesh %dx%d is not a shape of the submesh %dx%d",
-                            place, stage->shape[0], stage->shape[1], stage->hosts,
+        return XM_MALFORMED("%s: mesh %dx%d is not a shape of the submesh %dx%d", place,
+                            stage->shape[0], stage->shape[1], stage->hosts,
                             stage->devices_per_host);
     }
     if (stage->in_flight < 1) {
-        return xm_error_set(XM_ERR_PARSE, "%s: %d micro-batches in flight", place,
-                            stage->in_flight);
+        return XM_MALFORMED("%s: %d micro-batches in flight", place, stage->in_flight);
     }
     status = ap_plan_check_times(place, times, sizeof(times) / sizeof(times[0]));
     if (status == XM_OK) {
@@ -121,24 +116,21 @@ static xm_status_t check_info(const ap_plan_t *plan)
     /* Bounds on the cluster keep the number of ranks within an int. */
     if (info->hosts < 1 || info->devices_per_host < 1 || info->hosts > 1 << 16 ||
         info->devices_per_host > 1 << 12) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "cluster: %d hosts of %d devices; a plan is for at most %d of %d",
+        return XM_MALFORMED("cluster: %d hosts of %d devices; a plan is for at most %d of %d",
                             info->hosts, info->devices_per_host, 1 << 16, 1 << 12);
     }
     if (info->micro_batches < 1 || info->global_batch < 1 ||
         info->global_batch % info->micro_batches != 0) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "schedule: a batch of %" PRId64 " does not divide into %" PRId64
+        return XM_MALFORMED("schedule: a batch of %" PRId64 " does not divide into %" PRId64
                             " micro-batches",
                             info->global_batch, info->micro_batches);
     }
     if (ap_schedule_find(info->schedule, &kind) != XM_OK || !ap_plan_can_have(kind)) {
-        return xm_error_set(XM_ERR_PARSE, "schedule: kind '%s' is not one that a plan can have",
-                            info->schedule);
+        return XM_MALFORMED("schedule: kind '%s' is not one that a plan can have", info->schedule);
     }
     if (plan->stage_count < 1 || plan->boundary_count < plan->stage_count - 1) {
-        return xm_error_set(XM_ERR_PARSE, "%d stages with %d reshardings between them",
-                            plan->stage_count, plan->boundary_count);
+        return XM_MALFORMED("%d stages with %d reshardings between them", plan->stage_count,
+                            plan->boundary_count);
     }
     return ap_plan_check_times("predicted", times, sizeof(times) / sizeof(times[0]));
 }
@@ -155,10 +147,9 @@ static xm_status_t check_ranks_in_order(const ap_plan_t *plan)
             int rank = plan->info.host_order[next / per_host] * per_host + next % per_host;
 
             if (stage->devices[d] != rank) {
-                return xm_error_set(XM_ERR_PARSE,
-                                    "stages[%d]: rank %d where rank %d comes next by the cluster's "
-                                    "host_order",
-                                    i, stage->devices[d], rank);
+                return XM_MALFORMED(
+                    "stages[%d]: rank %d where rank %d comes next by the cluster's host_order", i,
+                    stage->devices[d], rank);
             }
         }
     }
@@ -177,14 +168,13 @@ static xm_status_t check_host_order(const ap_plan_t *plan)
     }
     place = calloc((size_t)info->hosts, sizeof(*place));
     if (place == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the plan");
+        return XM_NO_MEMORY("the plan");
     }
     for (int i = 0; i < info->hosts && status == XM_OK; ++i) {
         int *first = &place[info->host_order[i]];
 
         if (*first != 0) {
-            status = xm_error_set(XM_ERR_PARSE,
-                                  "cluster: host_order has host %d as its entries %d and %d",
+            status = XM_MALFORMED("cluster: host_order has host %d as its entries %d and %d",
                                   info->host_order[i], *first - 1, i);
         }
         *first = i + 1;
@@ -206,8 +196,7 @@ static xm_status_t check_recompute(const ap_plan_t *plan)
     }
     return all == plan->info.rematerialize
                ? XM_OK
-               : xm_error_set(XM_ERR_PARSE,
-                              "schedule: rematerialize is %s where %s stages recompute",
+               : XM_MALFORMED("schedule: rematerialize is %s where %s stages recompute",
                               plan->info.rematerialize ? "true" : "false", all ? "all" : "not all");
 }
 
@@ -227,7 +216,7 @@ static xm_status_t check_plan(const ap_plan_t *plan)
     }
     taken = calloc((size_t)plan->info.hosts * (size_t)plan->info.devices_per_host, sizeof(*taken));
     if (taken == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the plan");
+        return XM_NO_MEMORY("the plan");
     }
     for (int i = 0; i < plan->stage_count && status == XM_OK; ++i) {
         status = check_stage(plan, i, taken);
@@ -244,7 +233,7 @@ static xm_status_t check_plan(const ap_plan_t *plan)
     }
     if (status == XM_OK &&
         plan->stages[plan->stage_count - 1].last_layer + 1 != plan->info.layers) {
-        return xm_error_set(XM_ERR_PARSE, "the stages end at layer %d of a model of %d layers",
+        return XM_MALFORMED("the stages end at layer %d of a model of %d layers",
                             plan->stages[plan->stage_count - 1].last_layer, plan->info.layers);
     }
     return status;
@@ -254,7 +243,7 @@ static xm_status_t check_plan(const ap_plan_t *plan)
 static xm_status_t set_digest(ap_plan_t *plan)
 {
     json_t *bare = json_copy(plan->document);
-    xm_status_t status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the plan's digest");
+    xm_status_t status = XM_NO_MEMORY("the plan's digest");
     XXH128_hash_t hash;
     char *text;
 
@@ -283,7 +272,7 @@ static xm_status_t plan_from_document(json_t *document, ap_plan_t **result)
 
     if (plan == NULL) {
         json_decref(document);
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the plan");
+        return XM_NO_MEMORY("the plan");
     }
     plan->document = document;
     status = set_digest(plan);
@@ -299,7 +288,7 @@ static xm_status_t plan_from_document(json_t *document, ap_plan_t **result)
     }
     if (json_object_set_new(document, "digest", json_string(plan->digest)) != 0) {
         ap_plan_destroy(plan);
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the plan");
+        return XM_NO_MEMORY("the plan");
     }
     *result = plan;
     return XM_OK;
@@ -311,15 +300,13 @@ xm_status_t ap_plan_create(const ap_plan_params_t *params, ap_plan_t **plan)
 
     if (params->stage_count < 1 || params->stages == NULL ||
         (params->stage_count > 1 && params->boundaries == NULL)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a plan needs its stages and the boundaries between them (%d stages)",
-                            params->stage_count);
+        return XM_INVALID("a plan needs its stages and the boundaries between them (%d stages)",
+                          params->stage_count);
     }
     document = ap_plan_to_json(params);
     if (document == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the plan holds a text that is absent or not UTF-8, or a number that "
-                            "is not finite");
+        return XM_INVALID(
+            "the plan holds a text that is absent or not UTF-8, or a number that is not finite");
     }
     return plan_from_document(document, plan);
 }
@@ -382,7 +369,7 @@ xm_status_t ap_plan_save(const ap_plan_t *plan, const char *path)
     xm_status_t status;
 
     if (text == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the text of the plan");
+        return XM_NO_MEMORY("the text of the plan");
     }
     status = xm_text_save(path, text);
     free(text);

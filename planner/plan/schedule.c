@@ -43,7 +43,7 @@ xm_status_t ap_plan_transfer(const ap_plan_boundary_t *like, const ap_plan_side_
                                            .tensors = tensors,
                                            .count = like->more_count + 1};
     if (tensors == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the tensors of a resharding");
+        return XM_NO_MEMORY("the tensors of a resharding");
     }
     for (int i = 0; i < transfer->count && status == XM_OK; ++i) {
         const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(like, i);
@@ -150,7 +150,7 @@ static xm_status_t run_plan(const ap_plan_t *plan, const xm_runtime_t *runtime,
     int wanted = step->devices > 0 ? (int)count - 1 : (int)boundaries + (round ? 1 : 0);
 
     if (arena.failed) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu stages", count);
+        status = XM_NO_MEMORY("%zu stages", count);
         goto clear;
     }
     fill_stages(plan, runtime, stages);
@@ -195,8 +195,7 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
     xm_status_t status;
 
     if (micro_batches > INT32_MAX) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%" PRId64 " micro-batches are too many",
-                            micro_batches);
+        return XM_INVALID("%" PRId64 " micro-batches are too many", micro_batches);
     }
     if (simulation->fold) {
         if (ap_plan_stages(plan) % step.virtual_stages != 0) {
@@ -257,10 +256,9 @@ xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind)
 {
     return ap_plan_can_have(kind)
                ? XM_OK
-               : xm_error_set(
-                     XM_ERR_UNSUPPORTED,
-                     "%s does not keep one stage to a device or whole micro-batches, which "
-                     "a plan cannot say; autopar simulate shows what it would give",
+               : XM_UNSUPPORTED(
+                     "%s does not keep one stage to a device or whole micro-batches, which a plan "
+                     "cannot say; autopar simulate shows what it would give",
                      ap_schedule_name(kind));
 }
 
@@ -288,8 +286,7 @@ static xm_status_t check_memory(const ap_plan_t *plan, ap_schedule_kind_t kind, 
     if (limit <= 0.0 || needed <= limit) {
         return XM_OK;
     }
-    return xm_error_set(
-        XM_ERR_NO_SOLUTION,
+    return XM_NO_SOLUTION(
         "%s: stage %d needs %s with %d micro-batches in flight, the limit is %s",
         ap_schedule_name(kind), index, xm_text_format_bytes((uint64_t)needed, need, sizeof(need)),
         stage->in_flight, xm_text_format_bytes((uint64_t)limit, most, sizeof(most)));
@@ -314,7 +311,7 @@ static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
     xm_status_t status = XM_OK;
 
     if (stages == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a plan of %d stages", count);
+        return XM_NO_MEMORY("a plan of %d stages", count);
     }
     for (int i = 0; i < count && status == XM_OK; ++i) {
         int versions;
@@ -353,11 +350,10 @@ static xm_status_t reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, co
     /* This is no fault of the caller: with more micro-batches there can be such a schedule. */
     if (kind == AP_SCHEDULE_PIPEDREAM_2BW &&
         ap_plan_info(plan)->micro_batches < ap_plan_stages(plan)) {
-        return xm_error_set(XM_ERR_NO_SOLUTION,
-                            "%s: two versions of the parameters need at least as many "
-                            "micro-batches as stages: %" PRId64 " for %d",
-                            ap_schedule_name(kind), ap_plan_info(plan)->micro_batches,
-                            ap_plan_stages(plan));
+        return XM_NO_SOLUTION("%s: two versions of the parameters need at least as many "
+                              "micro-batches as stages: %" PRId64 " for %d",
+                              ap_schedule_name(kind), ap_plan_info(plan)->micro_batches,
+                              ap_plan_stages(plan));
     }
     simulation.kind = kind;
     status = ap_plan_simulate(plan, &simulation, &schedule, &run);

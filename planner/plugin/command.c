@@ -188,12 +188,11 @@ static xm_status_t take(asked_t *asked, int from)
     }
     asked->length += (size_t)count;
     if (asked->length > MOST_BYTES) {
-        return xm_error_set(XM_ERR_PARSE, "%s: its plan has more than %d MiB", asked->name,
-                            MOST_BYTES >> 20);
+        return XM_MALFORMED("%s: its plan has more than %d MiB", asked->name, MOST_BYTES >> 20);
     }
     return fwrite(bytes, 1, (size_t)count, asked->answer) == (size_t)count
                ? XM_OK
-               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for the plan of the %s", asked->name);
+               : XM_NO_MEMORY("the plan of the %s", asked->name);
 }
 
 /* Whether the command's own process has ended. It is not reaped, so its group keeps its number. */
@@ -265,8 +264,7 @@ static xm_status_t judge_end(asked_t *asked)
         tell(asked);
     }
     if (code == 0) {
-        return asked->length > 0 ? XM_OK
-                                 : xm_error_set(XM_ERR_PARSE, "%s: it wrote no plan", asked->name);
+        return asked->length > 0 ? XM_OK : XM_MALFORMED("%s: it wrote no plan", asked->name);
     }
     if (signal > 0) {
         return xm_error_set(XM_ERR_INTERNAL, "%s: it died of signal %d (%s)", asked->name, signal,
@@ -304,7 +302,7 @@ static xm_status_t ask(asked_t *asked, const char *command, const char *request)
 
     asked->answer = open_memstream(&asked->text, &asked->size);
     if (status == XM_OK && asked->answer == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %s", asked->name);
+        status = XM_NO_MEMORY("the %s", asked->name);
     }
     if (status == XM_OK) {
         status = start(asked, command);
@@ -314,7 +312,7 @@ static xm_status_t ask(asked_t *asked, const char *command, const char *request)
     }
     end(asked);
     if (asked->answer != NULL && fclose(asked->answer) != 0 && status == XM_OK) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the plan of the %s", asked->name);
+        status = XM_NO_MEMORY("the plan of the %s", asked->name);
     }
     return status == XM_OK ? judge_end(asked) : status;
 }

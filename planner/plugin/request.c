@@ -22,11 +22,6 @@ static const char *const recompute_names[] = {"auto", "off", "on", "uniform"};
 
 enum { MOST_COUNTS = 64, RECOMPUTE_NAMES = 4 };
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a request to a planner");
-}
-
 /* Takes text that is JSON and frees it; gives it back as a value of a larger document. */
 static json_t *parsed(char *text)
 {
@@ -83,7 +78,7 @@ static xm_status_t model_json(const ap_planner_setup_t *setup, json_t **model)
                        setup->graph == NULL, "samples", (json_int_t)(setup->global_batch / count),
                        "graph", parsed(ap_json_text(graph)));
     ap_graph_destroy(made);
-    return *model != NULL ? XM_OK : no_memory();
+    return *model != NULL ? XM_OK : XM_NO_MEMORY("a request to a planner");
 }
 
 xm_status_t ap_planner_request_text(const ap_planner_params_t *params, char **text)
@@ -108,7 +103,7 @@ xm_status_t ap_planner_request_text(const ap_planner_params_t *params, char **te
                              "options", options_json(&setup));
         profile = NULL;
         *text = document != NULL ? json_dumps(document, JSON_COMPACT) : NULL;
-        status = *text != NULL ? XM_OK : no_memory();
+        status = *text != NULL ? XM_OK : XM_NO_MEMORY("a request to a planner");
         json_decref(document);
     }
     free(profile);
@@ -139,26 +134,26 @@ static xm_status_t read_model(const json_t *model, ap_planner_request_t *request
 
     if (json_unpack_ex((json_t *)model, &error, JSON_STRICT, "{s:s, s:b, s:I, s:o}", "name", &name,
                        "built_in", &built_in, "samples", &samples, "graph", &graph) != 0) {
-        return xm_error_set(XM_ERR_PARSE, "%s: model: %s", source_name, error.text);
+        return XM_MALFORMED("%s: model: %s", source_name, error.text);
     }
     request->params.model = keep_text(request, name);
     if (request->params.model == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("a request to a planner");
     }
     if (built_in != 0) {
         return XM_OK;
     }
     text = json_dumps(graph, JSON_COMPACT | JSON_ENCODE_ANY);
     if (text == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("a request to a planner");
     }
     status = ap_json_from_text(text, strlen(text), "the request's model", &request->graph);
     request->params.graph = request->graph;
     free(text);
     if (status == XM_OK && ap_planner_model_samples(request->graph) != samples) {
-        status = xm_error_set(
-            XM_ERR_PARSE, "%s: model: %" PRId64 " samples, of which the graph holds %" PRId64,
-            source_name, (int64_t)samples, ap_planner_model_samples(request->graph));
+        status =
+            XM_MALFORMED("%s: model: %" PRId64 " samples, of which the graph holds %" PRId64,
+                         source_name, (int64_t)samples, ap_planner_model_samples(request->graph));
     }
     return status;
 }
@@ -169,13 +164,12 @@ static xm_status_t read_counts(const json_t *counts, ap_planner_request_t *reque
     int64_t *values;
 
     if (count < 1 || count > MOST_COUNTS) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "%s: options: micro_batches must be a list of 1 to %d numbers",
+        return XM_MALFORMED("%s: options: micro_batches must be a list of 1 to %d numbers",
                             source_name, MOST_COUNTS);
     }
     values = xm_arena_take(&request->arena, count * sizeof(*values));
     if (values == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("a request to a planner");
     }
     for (size_t i = 0; i < count; ++i) {
         values[i] = json_integer_value(json_array_get(counts, i));
@@ -200,20 +194,19 @@ static xm_status_t read_options(const json_t *options, ap_planner_request_t *req
                        "micro_batches", &counts, "stages", &params->min_stages, &params->max_stages,
                        "memory_limit_bytes", &memory, "memory_reserve_bytes", &reserve, "recompute",
                        &recompute, "schedule", &schedule, "keep_host_order", &keep) != 0) {
-        return xm_error_set(XM_ERR_PARSE, "%s: options: %s", source_name, error.text);
+        return XM_MALFORMED("%s: options: %s", source_name, error.text);
     }
     while (choice < RECOMPUTE_NAMES && strcmp(recompute_names[choice], recompute) != 0) {
         ++choice;
     }
     if (choice == RECOMPUTE_NAMES || batch < 1 || memory < 1 || reserve < 0) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "%s: options: recompute '%s', a batch of %" PRId64 " and %" PRId64
+        return XM_MALFORMED("%s: options: recompute '%s', a batch of %" PRId64 " and %" PRId64
                             " bytes: auto, off, on or uniform, and positive numbers",
                             source_name, recompute, (int64_t)batch, (int64_t)memory);
     }
     params->schedule = keep_text(request, schedule);
     if (params->schedule == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("a request to a planner");
     }
     params->recompute = (ap_recompute_t)choice;
     params->keep_host_order = keep != 0;
@@ -235,11 +228,11 @@ static xm_status_t read_document(json_t *document, ap_planner_request_t *request
     if (json_unpack_ex(document, &error, JSON_STRICT, "{s:s, s:i, s:o, s:o, s:o}", "format",
                        &format, "version", &version, "model", &model, "cluster", &cluster,
                        "options", &options) != 0) {
-        return xm_error_set(XM_ERR_PARSE, "%s: %s", source_name, error.text);
+        return XM_MALFORMED("%s: %s", source_name, error.text);
     }
     if (strcmp(format, format_name) != 0 || version != AP_REQUEST_VERSION) {
-        return xm_error_set(XM_ERR_PARSE, "%s is '%s' of version %d, not '%s' of version %d",
-                            source_name, format, version, format_name, AP_REQUEST_VERSION);
+        return XM_MALFORMED("%s is '%s' of version %d, not '%s' of version %d", source_name, format,
+                            version, format_name, AP_REQUEST_VERSION);
     }
     status = read_model(model, request);
     if (status == XM_OK) {
@@ -250,7 +243,7 @@ static xm_status_t read_document(json_t *document, ap_planner_request_t *request
     }
     text = json_dumps(cluster, JSON_COMPACT | JSON_ENCODE_ANY);
     if (text == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("a request to a planner");
     }
     status = xm_cluster_profile_from_text(text, strlen(text), "the request's cluster",
                                           &request->profile);

@@ -33,7 +33,7 @@ void operator_rule_fail(operator_rule_t *rule, const char *format, ...)
 static void note_no_memory(operator_rule_t *rule)
 {
     if (rule->status == XM_OK) {
-        rule->status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the rule of an operator");
+        rule->status = XM_NO_MEMORY("the rule of an operator");
     }
 }
 
@@ -501,9 +501,7 @@ xm_status_t operator_rule_add(const operator_rule_t *rule, const int *tensors,
                   .operands = lists + terms,
                   .touched = lists + 2 * terms,
                   .number = lists + 3 * terms};
-    xm_status_t status =
-        lists == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for the rule of an operator")
-                      : XM_OK;
+    xm_status_t status = lists == NULL ? XM_NO_MEMORY("the rule of an operator") : XM_OK;
 
     if (status == XM_OK) {
         params->operand_count = list_terms(&w, tensors);

@@ -31,8 +31,7 @@ static bool add_room(shape_rule_t *op, int index)
     grown = realloc(op->made, (size_t)room * sizeof(*grown));
     if (grown == NULL || !operator_rule_room(&op->rule, op->rule.operands + room)) {
         op->made = grown != NULL ? grown : op->made;
-        op->rule.status =
-            xm_error_set(XM_ERR_NO_MEMORY, "no memory for the results of %s", op->rule.place);
+        op->rule.status = XM_NO_MEMORY("the results of %s", op->rule.place);
         return false;
     }
     memset(grown + op->made_room, 0, (size_t)(room - op->made_room) * sizeof(*grown));

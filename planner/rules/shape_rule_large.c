@@ -231,7 +231,7 @@ void shape_rule_einsum(shape_rule_t *op, const char *equation)
     equation_t e = {.count = calloc(terms, sizeof(*e.count)), .at = calloc(terms, sizeof(*e.at))};
 
     if (e.count == NULL || e.at == NULL) {
-        op->rule.status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for an equation");
+        op->rule.status = XM_NO_MEMORY("an equation");
     } else if (shape_need_operands(op, 1, INT_MAX)) {
         einsum(op, &e, equation);
     }

@@ -227,7 +227,7 @@ static xm_status_t add_backward(node_facts_t *facts, const ap_layer_ops_t *ops, 
     made->passing = xm_arena_get(&facts->arena, (size_t)terms, sizeof(*made->passing));
     ++facts->backward_count;
     if (facts->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator's costs");
+        return XM_NO_MEMORY("an operator's costs");
     }
     for (int t = 0; t < terms; ++t) {
         made->passing[t] = passes_term(facts->forward.graph, ops, id, t);
@@ -253,7 +253,7 @@ static xm_status_t facts_open(const ap_graph_t *training, const ap_layer_ops_t *
     facts->sums = xm_arena_get(&facts->arena, terms, sizeof(*facts->sums));
     facts->partial = xm_arena_get(&facts->arena, terms, sizeof(*facts->partial));
     if (facts->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator's costs");
+        return XM_NO_MEMORY("an operator's costs");
     }
     for (int t = 0; t < (int)terms; ++t) {
         facts->saved[t] = saves_term(training, ops, id, t);
@@ -395,7 +395,7 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     node->parameter_operand =
         xm_arena_get(arena, (size_t)op->operand_count, sizeof(*node->parameter_operand));
     if (status == XM_OK && node->parameter_operand == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for an operator's costs");
+        status = XM_NO_MEMORY("an operator's costs");
     }
     node->tied = -1;
     for (int o = 0; o < op->operand_count && status == XM_OK; ++o) {
@@ -426,7 +426,7 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
     node->added = xm_arena_get(arena, count, sizeof(*node->added));
     if (arena->failed) {
         facts_close(&facts);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies", count);
+        return XM_NO_MEMORY("%zu strategies", count);
     }
     for (int s = 0; s < node->strategies.count; ++s) {
         price_strategy(training, &facts, node, s);

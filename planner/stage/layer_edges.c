@@ -150,8 +150,7 @@ static xm_status_t add_edge(const site_t *x, const ap_shared_t *shared, int tens
     edge->forward = xm_arena_take(problem->arena, from_count * to_count * sizeof(double));
     edge->backward = xm_arena_take(problem->arena, from_count * to_count * sizeof(double));
     if (arena.failed || problem->arena->failed) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu resharding costs",
-                              from_count * to_count);
+        status = XM_NO_MEMORY("%zu resharding costs", from_count * to_count);
     } else {
         int from_distinct = distinct(problem, from, from_term, edge->from_count, values, index);
         int to_distinct =
@@ -194,7 +193,7 @@ static xm_status_t find_readers(const site_t *x, int tensor, xm_arena_t *arena, 
                            .term = xm_arena_take(arena, most * sizeof(int)),
                            .least_runs = HUGE_VAL};
     if (arena->failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the readers of a tensor");
+        return XM_NO_MEMORY("the readers of a tensor");
     }
     for (int n = 0; n <= problem->op_nodes; ++n) {
         const ap_op_t *op =
@@ -262,7 +261,7 @@ static xm_status_t add_shared(const site_t *x, const readers_t *readers, int fro
     node->class_of = xm_arena_get(arena, count, sizeof(int));
     node->first_of = xm_arena_get(arena, count, sizeof(int));
     if (arena->failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a tensor with several readers");
+        return XM_NO_MEMORY("a tensor with several readers");
     }
     (void)ap_shared_values(shared, node->value);
     for (int v = 0; v < node->classes; ++v) {
@@ -344,7 +343,7 @@ xm_status_t ap_layer_edges_create(const ap_graph_t *training, const ap_layer_ops
     problem->edge = xm_arena_get(problem->arena, 2 * (reads_of(&x) + 1), sizeof(*problem->edge));
     if (problem->edge == NULL || seen == NULL) {
         free(seen);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for edges");
+        return XM_NO_MEMORY("edges");
     }
     for (int n = 0; n < problem->op_nodes && status == XM_OK; ++n) {
         const ap_op_t *op = ap_graph_op(training, problem->node[n].op);

@@ -34,7 +34,7 @@ static xm_status_t make_classes(xm_arena_t *arena, ap_layer_node_t *node)
     node->class_of = xm_arena_get(arena, count, sizeof(int));
     node->first_of = xm_arena_get(arena, count, sizeof(int));
     if (arena->failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu strategies", count);
+        return XM_NO_MEMORY("%zu strategies", count);
     }
     for (int s = 0; s < node->strategies.count; ++s) {
         int c = 0;
@@ -78,7 +78,7 @@ static xm_status_t make_nodes(const ap_graph_t *training, const ap_layer_ops_t *
     problem->node =
         xm_arena_get(problem->arena, 2 * (size_t)ops->count + 2, sizeof(*problem->node));
     if (problem->node == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d operators", ops->count);
+        return XM_NO_MEMORY("%d operators", ops->count);
     }
     for (int o = 0; o < ops->count; ++o) {
         ap_layer_node_t *node = &problem->node[problem->nodes];
@@ -202,7 +202,7 @@ static xm_status_t boundary_specs(const ap_graph_t *training, const ap_cost_mesh
 
     *specs = xm_arena_get(arena, AP_MAX_SPECS, sizeof(**specs));
     if (*specs == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for boundary specs");
+        return XM_NO_MEMORY("boundary specs");
     }
     *count = 1;
     if (tensor >= 0 && ap_graph_boundary_rests(training, layer)) {
@@ -220,7 +220,7 @@ static xm_status_t price_input(const ap_graph_t *training, const ap_layer_ops_t 
     problem->in_parts =
         xm_arena_get(problem->arena, (size_t)problem->in_count, sizeof(*problem->in_parts));
     if (problem->in_parts == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for boundary specs");
+        return XM_NO_MEMORY("boundary specs");
     }
     for (int s = 0; s < problem->in_count && tensor >= 0; ++s) {
         problem->in_parts[s] =
@@ -257,7 +257,7 @@ static xm_status_t list_ops(const ap_graph_t *training, int layer, xm_arena_t *a
     ops->ids = xm_arena_take(arena, (size_t)ap_graph_ops(training) * sizeof(int));
     ops->learns = xm_arena_take(arena, (size_t)ap_graph_tensors(training) * sizeof(bool));
     if (arena->failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the operators of layer %d", layer);
+        return XM_NO_MEMORY("the operators of layer %d", layer);
     }
     mark_learning(training, ops->learns);
     for (int o = 0; o < ap_graph_ops(training); ++o) {
@@ -283,7 +283,7 @@ xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer, int t
 
     *problem = made;
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for layer %d", layer);
+        return XM_NO_MEMORY("layer %d", layer);
     }
     made->arena = arena;
     made->layer = layer;

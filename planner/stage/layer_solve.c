@@ -47,7 +47,7 @@ static xm_status_t add_node(solver_t *solver, ap_cfn_core_maker_t *maker, int n)
 
     solver->best[n] = xm_arena_take(&solver->arena, (size_t)node->classes * sizeof(int));
     if (solver->best[n] == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d classes", node->classes);
+        return XM_NO_MEMORY("%d classes", node->classes);
     }
     for (int c = 0; c < node->classes; ++c) {
         solver->best[n][c] = -1;
@@ -106,7 +106,7 @@ static xm_status_t make_core(solver_t *solver)
     }
     solver->best = xm_arena_get(&solver->arena, (size_t)problem->nodes, sizeof(*solver->best));
     if (solver->best == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for layer %d", problem->layer);
+        return XM_NO_MEMORY("layer %d", problem->layer);
     }
     status = ap_cfn_core_begin(&size, &maker);
     if (status != XM_OK) {
@@ -131,9 +131,8 @@ static xm_status_t eliminate(solver_t *solver)
     int nodes = solver->problem->nodes;
     bool *keep = xm_arena_get(&solver->arena, (size_t)nodes + 2, sizeof(bool));
     const ap_elimination_params_t params = {.keep = keep, .cells = MAX_CELLS};
-    xm_status_t status = keep != NULL ? make_core(solver)
-                                      : xm_error_set(XM_ERR_NO_MEMORY, "no memory for layer %d",
-                                                     solver->problem->layer);
+    xm_status_t status =
+        keep != NULL ? make_core(solver) : XM_NO_MEMORY("layer %d", solver->problem->layer);
 
     if (status == XM_OK) {
         keep[nodes] = keep[nodes + 1] = true;
@@ -209,7 +208,7 @@ static xm_status_t read_table(solver_t *solver, ap_layer_table_t **table)
     int *strategies = xm_arena_get(&solver->arena, (size_t)problem->nodes, sizeof(int));
 
     if (problem->arena->failed || solver->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a table of %zu cells", cells);
+        return XM_NO_MEMORY("a table of %zu cells", cells);
     }
     *made = (ap_layer_table_t){problem->in_count, problem->out_count, cost, parts};
     for (size_t c = 0; c < cells; ++c) {
@@ -246,8 +245,7 @@ xm_status_t ap_layer_problem_trace(const ap_layer_problem_t *problem,
 {
     solver_t solver = {.problem = problem, .weights = weights};
     int *assignment = xm_arena_get(&solver.arena, (size_t)problem->nodes + 2, sizeof(int));
-    xm_status_t status = assignment == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan")
-                                            : eliminate(&solver);
+    xm_status_t status = assignment == NULL ? XM_NO_MEMORY("a plan") : eliminate(&solver);
 
     if (status == XM_OK) {
         assignment[problem->nodes] = in;

@@ -14,11 +14,6 @@
 
 #include "planner/stage/stage_private.h"
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for stage tables");
-}
-
 /* Accepts a mesh that is only partly made. */
 void ap_stage_mesh_release(const ap_stage_context_t *context, ap_stage_mesh_t *mesh)
 {
@@ -44,7 +39,7 @@ static xm_status_t mesh_create(ap_stage_context_t *context, const ap_stage_query
     made->problem =
         xm_arena_get(&context->arena, (size_t)context->distinct, sizeof(ap_layer_problem_t *));
     status = made->problem == NULL
-                 ? no_memory()
+                 ? XM_NO_MEMORY("stage tables")
                  : ap_cost_mesh_create(context->cost, query->hosts, query->devices, query->shape, 2,
                                        &made->cost);
     return status == XM_OK ? ap_reshard_memo_create(made->cost, &made->memo) : status;
@@ -70,7 +65,7 @@ xm_status_t ap_stage_mesh_get(ap_stage_context_t *context, const ap_stage_query_
     made = xm_arena_get(&context->arena, 1, sizeof(*made));
     if (made == NULL || !xm_array_reserve(&context->mesh, &context->mesh_room,
                                           (size_t)context->meshes + 1, sizeof(*context->mesh))) {
-        return no_memory();
+        return XM_NO_MEMORY("stage tables");
     }
     status = mesh_create(context, query, made);
     if (status != XM_OK) {
@@ -106,7 +101,7 @@ xm_status_t ap_stage_multiplier_get(ap_stage_context_t *context, ap_stage_mesh_t
     if (made == NULL ||
         !xm_array_reserve(&mesh->multiplier, &mesh->multiplier_room, (size_t)mesh->multipliers + 1,
                           sizeof(*mesh->multiplier))) {
-        return no_memory();
+        return XM_NO_MEMORY("stage tables");
     }
     made->multiplier = multiplier;
     made->in_flight = in_flight;
@@ -119,7 +114,7 @@ xm_status_t ap_stage_multiplier_get(ap_stage_context_t *context, ap_stage_mesh_t
         xm_arena_get(&context->arena, (size_t)context->distinct, sizeof(ap_layer_table_t *));
     made->chain = xm_arena_get(&context->arena, (size_t)context->layers, sizeof(*made->chain));
     if (context->arena.failed) {
-        return no_memory();
+        return XM_NO_MEMORY("stage tables");
     }
     mesh->multiplier[mesh->multipliers++] = made;
     *found = made;
@@ -219,7 +214,7 @@ static xm_status_t extend(xm_arena_t *arena, ap_stage_prefix_t *chain, int in_co
     uint16_t *through = xm_arena_get(arena, cells, sizeof(*through));
 
     if (arena->failed) {
-        return no_memory();
+        return XM_NO_MEMORY("stage tables");
     }
     if (chain->rows == 0) {
         for (size_t c = 0; c < cells; ++c) {
@@ -286,7 +281,7 @@ xm_status_t ap_stage_prefix_get(ap_stage_context_t *context, ap_stage_mesh_t *me
 
         of->cost = xm_arena_get(&context->arena, rows, sizeof(double *));
         of->through = xm_arena_get(&context->arena, rows, sizeof(uint16_t *));
-        status = context->arena.failed ? no_memory() : XM_OK;
+        status = context->arena.failed ? XM_NO_MEMORY("stage tables") : XM_OK;
     }
     while (status == XM_OK && first + of->rows <= last) {
         bool done;

@@ -68,7 +68,7 @@ static xm_status_t own_specs(choice_entry_t *entry, int terms, const ap_spec_t *
     entry->terms = terms;
     entry->specs = malloc(size + length);
     if (entry->specs == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
+        return XM_NO_MEMORY("a plan");
     }
     memcpy(entry->specs, specs, size);
     memcpy(entry->specs + terms, rule, length);
@@ -354,7 +354,7 @@ static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_
     }
     t.strategies = calloc((size_t)t.problem->nodes + 1, sizeof(int));
     if (t.strategies == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
+        return XM_NO_MEMORY("a plan");
     }
     if (given != NULL) {
         memcpy(t.strategies, given, (size_t)t.problem->nodes * sizeof(int));
@@ -398,7 +398,7 @@ static xm_status_t solution_create(int count, ap_stage_solution_t **solution)
     }
     if (made == NULL || made->entries == NULL) {
         free(made);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d choices", count);
+        return XM_NO_MEMORY("%d choices", count);
     }
     *solution = made;
     return XM_OK;
@@ -452,7 +452,7 @@ static xm_status_t write_solution(ap_stage_context_t *context, const ap_stage_pl
     traced = calloc((size_t)layers, sizeof(*traced));
     if (traced == NULL) {
         ap_stage_solution_destroy(made);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
+        return XM_NO_MEMORY("a plan");
     }
     ap_stage_plan_cost(context, plan, &made->cost);
     for (int i = 0; i < layers && status == XM_OK; ++i) {
@@ -510,7 +510,7 @@ xm_status_t ap_stage_solve_assigned(ap_stage_context_t *context, const ap_stage_
     }
     plan.cells = calloc((size_t)layers, sizeof(*plan.cells));
     if (plan.cells == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
+        return XM_NO_MEMORY("a plan");
     }
     for (int i = 0; i < layers && status == XM_OK; ++i) {
         const ap_layer_problem_t *problem;

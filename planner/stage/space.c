@@ -105,7 +105,7 @@ xm_status_t ap_space_roles(const ap_graph_t *graph, ap_factor_roles_t **roles)
     if (made == NULL || dims == NULL) {
         free(made);
         free(dims);
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu operators", ops);
+        return XM_NO_MEMORY("%zu operators", ops);
     }
     role = (uint8_t *)(made + ops + 1);
     for (int t = 0; t < (int)tensors; ++t) {

@@ -43,7 +43,7 @@ static xm_status_t find_distinct(ap_stage_context_t *context)
     context->distinct_of = xm_arena_take(&context->arena, layers * sizeof(int));
     context->example = xm_arena_take(&context->arena, layers * sizeof(int));
     if (context->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu layers", layers);
+        return XM_NO_MEMORY("%zu layers", layers);
     }
     for (int layer = 0; layer < context->layers; ++layer) {
         int d = 0;
@@ -70,16 +70,14 @@ xm_status_t ap_stage_context_create(const ap_stage_context_params_t *params,
     xm_status_t status;
 
     if (params->micro_batches < 1) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d micro-batches: at least 1 is needed",
-                            params->micro_batches);
+        return XM_INVALID("%d micro-batches: at least 1 is needed", params->micro_batches);
     }
     if (ap_cost_model_is_alpa(params->cost)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "stages need a cost model on a cluster profile, in seconds");
+        return XM_INVALID("stages need a cost model on a cluster profile, in seconds");
     }
     made = calloc(1, sizeof(*made));
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a stage context");
+        return XM_NO_MEMORY("a stage context");
     }
     made->cost = params->cost;
     made->micro_batches = params->micro_batches;
@@ -202,19 +200,18 @@ static xm_status_t demanded(const ap_spec_t *specs, int count, bool fixed, ap_sp
     if (fixed && *index < 0) {
         char text[AP_SPEC_TEXT];
 
-        return xm_error_set(XM_ERR_NO_SOLUTION, "the stage's %s cannot have spec %s on this mesh",
-                            which, ap_spec_format(spec, AP_MAX_RANK, text, sizeof(text)));
+        return XM_NO_SOLUTION("the stage's %s cannot have spec %s on this mesh", which,
+                              ap_spec_format(spec, AP_MAX_RANK, text, sizeof(text)));
     }
     return XM_OK;
 }
 
 static xm_status_t nothing_divides(const ap_stage_query_t *query)
 {
-    return xm_error_set(XM_ERR_NO_SOLUTION,
-                        "layers %d … %d on %d x %d devices (logical %d x %d) have no sharding "
-                        "that divides and takes less than %g s",
-                        query->first, query->last, query->hosts, query->devices, query->shape[0],
-                        query->shape[1], AP_COST_INFINITE);
+    return XM_NO_SOLUTION("layers %d … %d on %d x %d devices (logical %d x %d) have no sharding "
+                          "that divides and takes less than %g s",
+                          query->first, query->last, query->hosts, query->devices, query->shape[0],
+                          query->shape[1], AP_COST_INFINITE);
 }
 
 /* The prefix DP has the minimum for every pair of end specs, so the query's demands only choose
@@ -353,8 +350,7 @@ static xm_status_t does_not_fit(const ap_stage_query_t *query, double needed)
 {
     char need[32], limit[32];
 
-    return xm_error_set(
-        XM_ERR_NO_SOLUTION,
+    return XM_NO_SOLUTION(
         "layers %d … %d on %d x %d devices (logical %d x %d) with %d micro-batches in flight need "
         "at least about %s per device, %s are available",
         query->first, query->last, query->hosts, query->devices, query->shape[0], query->shape[1],
@@ -388,9 +384,8 @@ static xm_status_t meet_limit(ap_stage_context_t *context, const ap_stage_query_
         plan->bound = fmax(plan->bound, priced - plan->cells[0].multiplier->weights.stage_byte *
                                                      query->memory_limit);
         if (query->worth > 0.0 && plan->bound > query->worth) {
-            return xm_error_set(XM_ERR_NO_SOLUTION,
-                                "layers %d … %d take more than %g s within the memory limit",
-                                query->first, query->last, query->worth);
+            return XM_NO_SOLUTION("layers %d … %d take more than %g s within the memory limit",
+                                  query->first, query->last, query->worth);
         }
         if (memory_of(&plan->parts, query->in_flight) <= query->memory_limit) {
             fits = middle;
@@ -408,13 +403,12 @@ static xm_status_t meet_limit(ap_stage_context_t *context, const ap_stage_query_
 static xm_status_t check_query(const ap_stage_context_t *context, const ap_stage_query_t *query)
 {
     if (query->first < 0 || query->last < query->first || query->last >= context->layers) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "layers %d … %d are not a range of 0 … %d",
-                            query->first, query->last, context->layers - 1);
+        return XM_INVALID("layers %d … %d are not a range of 0 … %d", query->first, query->last,
+                          context->layers - 1);
     }
     if (query->in_flight < 1 || query->memory_limit < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%d micro-batches in flight with a limit of %g bytes", query->in_flight,
-                            query->memory_limit);
+        return XM_INVALID("%d micro-batches in flight with a limit of %g bytes", query->in_flight,
+                          query->memory_limit);
     }
     return XM_OK;
 }
@@ -435,7 +429,7 @@ xm_status_t ap_stage_plan(ap_stage_context_t *context, const ap_stage_query_t *q
     }
     made.cells = calloc((size_t)query->last - (size_t)query->first + 1, sizeof(*made.cells));
     if (made.cells == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
+        return XM_NO_MEMORY("a plan");
     }
     status = plan_at(context, query, 0, &made, &made.bound);
     if (status == XM_OK && query->memory_limit > 0 &&

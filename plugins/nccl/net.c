@@ -44,11 +44,6 @@ static float measured_latency(void)
     return latency;
 }
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network device");
-}
-
 /* The count rises before anything can fail, so forget_devices() frees what there is. */
 static xm_status_t add_nic(const xm_pipe_device_t *nic, float latency)
 {
@@ -64,7 +59,7 @@ static xm_status_t add_nic(const xm_pipe_device_t *nic, float latency)
                              .members = {net.count}};
     device->speed = nic->rate >= 1e6 ? (int)(nic->rate / 1e6) : UNKNOWN_SPEED;
     ++net.count; /* what it has is freed at the end, failed or not */
-    return device->name != NULL && device->nics != NULL ? XM_OK : no_memory();
+    return device->name != NULL && device->nics != NULL ? XM_OK : XM_NO_MEMORY("a network device");
 }
 
 /* Joins the members' names as "a+b", or their NICs as "a,b". */
@@ -109,7 +104,7 @@ static xm_status_t add_virtual(const int *members, int count)
     }
     device->speed = speed < INT32_MAX ? (int)speed : INT32_MAX;
     ++net.count;
-    return device->name != NULL && device->nics != NULL ? XM_OK : no_memory();
+    return device->name != NULL && device->nics != NULL ? XM_OK : XM_NO_MEMORY("a network device");
 }
 
 static void forget_devices(void)
@@ -265,9 +260,8 @@ nccl_result_t net_make_virtual(int *device, int count, const int *members)
     (void)pthread_mutex_lock(&net.lock);
     total = collect(count, members, nics);
     if (total < 1 || net.count == NET_DEVICES_MAX) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                              "a virtual device has 1 to %d NICs, and there are at most %d devices",
-                              (int)NCCL_MEMBERS_MAX_V12, (int)NET_DEVICES_MAX);
+        status = XM_INVALID("a virtual device has 1 to %d NICs, and there are at most %d devices",
+                            (int)NCCL_MEMBERS_MAX_V12, (int)NET_DEVICES_MAX);
     } else if (total == 1) {
         *device = nics[0];
     } else {

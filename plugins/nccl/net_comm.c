@@ -56,7 +56,7 @@ static net_comm_t *make_comm(xm_pipe_t *pipe, const net_device_t *device)
     net_comm_t *comm = calloc(1, sizeof(*comm));
 
     if (comm == NULL || pthread_mutex_init(&comm->lock, NULL) != 0) {
-        (void)xm_error_set(XM_ERR_NO_MEMORY, "no memory for a connection");
+        (void)XM_NO_MEMORY("a connection");
         xm_pipe_destroy(pipe);
         free(comm);
         return NULL;
@@ -177,7 +177,7 @@ static xm_status_t begin_connect(const uint8_t *handle, int device, const net_de
     xm_status_t status;
 
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a connection");
+        return XM_NO_MEMORY("a connection");
     }
     self->device = device;
     memcpy(self->handle, handle, sizeof(self->handle));
@@ -259,10 +259,9 @@ nccl_result_t net_register(void *comm, void *data, size_t size, int type, void *
 
     *mhandle = NULL;
     if (type != NCCL_POINTER_HOST) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED,
-                              "memory of type %d: only host memory (%d) is offered, through which "
-                              "NCCL stages what is on a device",
-                              type, NCCL_POINTER_HOST);
+        status = XM_UNSUPPORTED("memory of type %d: only host memory (%d) is offered, through "
+                                "which NCCL stages what is on a device",
+                                type, NCCL_POINTER_HOST);
     } else if (size > 0) {
         status = xm_pipe_register(((net_comm_t *)comm)->pipe, data, size, &memory);
     }
@@ -278,10 +277,9 @@ nccl_result_t net_register_dmabuf(void *comm, void *data, size_t size, int type,
 {
     (void)comm;
     *mhandle = NULL;
-    return plugin_fail(xm_error_set(XM_ERR_UNSUPPORTED,
-                                    "DMA-BUF: descriptor %d, %zu bytes at %p, offset %" PRIu64
-                                    ", type %d; the properties of the device do not offer it",
-                                    fd, size, data, offset, type),
+    return plugin_fail(XM_UNSUPPORTED("DMA-BUF: descriptor %d, %zu bytes at %p, offset %" PRIu64
+                                      ", type %d; the properties of the device do not offer it",
+                                      fd, size, data, offset, type),
                        "register memory");
 }
 

@@ -53,11 +53,6 @@ static nccl_result_t init_v6(nccl_log_t log)
     return net_init(log, NULL);
 }
 
-static nccl_result_t init_v10(nccl_log_t log, nccl_profiler_t profiler)
-{
-    return net_init(log, profiler);
-}
-
 /* Communicators share all there is, so their contexts are one. NCCL finalizes what failed
  * as well, and may do so twice. */
 static char everybody;
@@ -82,7 +77,7 @@ static nccl_result_t finalize_v11(void *context)
 static nccl_result_t refuse(int size, const char *what, void **made)
 {
     *made = NULL;
-    return plugin_fail(xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d bytes", size), what);
+    return plugin_fail(XM_INVALID("%d bytes", size), what);
 }
 
 static nccl_result_t register_v6(void *comm, void *data, int size, int type, void **mhandle)
@@ -259,7 +254,7 @@ const nccl_net_v9_t ncclNetPlugin_v9 = {COMMON,
 
 const nccl_net_v10_t ncclNetPlugin_v10 = {COMMON,
                                           MOVE_V10,
-                                          .init = init_v10,
+                                          .init = net_init,
                                           .properties = properties_v9,
                                           .listen = net_listen,
                                           .connect = connect_v10,

@@ -49,7 +49,7 @@ static json_t *cuts_json(const xm_layout_t *layout)
 
 /* A layout as its caller described it; the cut points are added only where the
  * partition's name does not imply them. */
-static json_t *layout_json(const xm_layout_t *layout)
+json_t *xm_layout_to_json(const xm_layout_t *layout)
 {
     const xm_mesh_t *mesh = xm_layout_mesh(layout);
     char shape[64], spec[XM_SPEC_TEXT];
@@ -80,7 +80,8 @@ static json_t *tensors_json(const xm_plan_t *plan)
         append(&tensors,
                json_pack("{s:s, s:o, s:I, s:o, s:o}", "name", tensor->name, "shape",
                          shape_json(tensor->src), "element_size", (json_int_t)tensor->element_size,
-                         "src", layout_json(tensor->src), "dst", layout_json(tensor->dst)));
+                         "src", xm_layout_to_json(tensor->src), "dst",
+                         xm_layout_to_json(tensor->dst)));
     }
     return tensors;
 }

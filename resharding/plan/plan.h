@@ -38,6 +38,7 @@
  */
 #pragma once
 
+#include <jansson.h>
 #include <stdio.h>
 
 #include <crossmesh/plan.h>
@@ -184,3 +185,6 @@ xm_status_t xm_delivery_read(xm_delivery_t *delivery, const xm_plan_t *plan,
 /** The rank that a record is of; −1 for too few bytes. */
 int xm_delivered_rank(const xm_delivered_t *record);
 void xm_delivery_clear(xm_delivery_t *delivery);
+
+/** A layout as plans have it in JSON (docs/reshard-plan.md); NULL without memory. */
+json_t *xm_layout_to_json(const xm_layout_t *layout);

@@ -24,7 +24,7 @@ xm_status_t ap_frontend_file_map(const char *path, const char *format, ap_fronte
     /* Mapping nothing fails with a sentence that would not help. */
     if (size == 0) {
         (void)close(descriptor);
-        return xm_error_set(XM_ERR_PARSE, "%s is empty, not %s", path, format);
+        return XM_MALFORMED("%s is empty, not %s", path, format);
     }
     text = mmap(NULL, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
     (void)close(descriptor);

@@ -30,17 +30,12 @@ struct ap_frontend_notes {
     void (*destroy)(void *source);
 };
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a list of unknown operators");
-}
-
 xm_status_t ap_frontend_notes_create(ap_frontend_notes_t **notes)
 {
     ap_frontend_notes_t *made = calloc(1, sizeof(*made));
 
     if (made == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("a list of unknown operators");
     }
     *notes = made;
     return XM_OK;
@@ -60,7 +55,7 @@ xm_status_t ap_frontend_notes_add(ap_frontend_notes_t *notes, const char *name)
     }
     if (!xm_array_reserve(&notes->list, &notes->room, (size_t)notes->count + 1,
                           sizeof(*notes->list))) {
-        return no_memory();
+        return XM_NO_MEMORY("a list of unknown operators");
     }
     (void)strcpy(notes->list[notes->count].name, text);
     notes->list[notes->count++].count = 1;

@@ -23,7 +23,7 @@ enum { MAX_DEPTH = 64, MAX_WORK = 1 << 21 };
 
 xm_status_t hlo_no_memory(void)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph of an HLO module");
+    return XM_NO_MEMORY("the graph of an HLO module");
 }
 
 /* Dry runs see every instruction of a loop several times; only the real run counts. */

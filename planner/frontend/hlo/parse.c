@@ -29,11 +29,6 @@ typedef struct parser {
     names_t names;
 } parser_t;
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an HLO module");
-}
-
 static int printable(hlo_slice_t slice)
 {
     return (int)(slice.length > 80 ? 80 : slice.length);
@@ -74,7 +69,7 @@ static xm_status_t add_name(parser_t *p, const hlo_computation_t *in, int instru
         int *slots = calloc(size, sizeof(*slots));
 
         if (slots == NULL) {
-            return no_memory();
+            return XM_NO_MEMORY("an HLO module");
         }
         free(p->names.slots);
         p->names.slots = slots;
@@ -108,7 +103,7 @@ static xm_status_t parse_attributes(parser_t *p, int *count, hlo_attribute_t **l
         if (*count == room) {
             *list = grow(&p->module->arena, *list, *count, &room, sizeof(**list));
             if (*list == NULL) {
-                return no_memory();
+                return XM_NO_MEMORY("an HLO module");
             }
         }
         (*list)[(*count)++] = made;
@@ -163,7 +158,7 @@ static xm_status_t parse_operands(parser_t *p, const hlo_computation_t *in, hlo_
             made->operands = grow(&p->module->arena, made->operands, made->operand_count, &room,
                                   sizeof(*made->operands));
             if (made->operands == NULL) {
-                return no_memory();
+                return XM_NO_MEMORY("an HLO module");
             }
         }
         status = parse_operand(p, in, &made->operands[made->operand_count++]);
@@ -246,7 +241,7 @@ static xm_status_t parse_instruction(parser_t *p, hlo_computation_t *in)
         in->instructions =
             grow(&p->module->arena, in->instructions, in->count, &in->room, sizeof(made));
         if (in->instructions == NULL) {
-            return no_memory();
+            return XM_NO_MEMORY("an HLO module");
         }
     }
     in->instructions[in->count] = made;
@@ -269,7 +264,7 @@ static xm_status_t finish_computation(parser_t *p, hlo_computation_t *in)
     }
     in->parameters = xm_arena_get(&p->module->arena, (size_t)in->parameter_count, sizeof(int));
     if (in->parameters == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("an HLO module");
     }
     for (int i = 0; i < in->parameter_count; ++i) {
         in->parameters[i] = -1;
@@ -386,7 +381,7 @@ static xm_status_t parse_module(parser_t *p)
             module->computations = grow(&module->arena, module->computations, module->count,
                                         &module->room, sizeof(made));
             if (module->computations == NULL) {
-                return no_memory();
+                return XM_NO_MEMORY("an HLO module");
             }
         }
         module->entry = made.entry ? module->count : module->entry;
@@ -406,7 +401,7 @@ xm_status_t hlo_module_parse(const hlo_text_t *text, hlo_module_t **module)
     xm_status_t status;
 
     if (made == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("an HLO module");
     }
     made->text = *text;
     made->entry = -1;

@@ -15,11 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the places in an HLO module");
-}
-
 /* The number behind the last dot of a name, 0 without one. It stops before it could overflow. */
 static int64_t order_of(hlo_slice_t name)
 {
@@ -54,7 +49,7 @@ xm_status_t hlo_source_enter(hlo_source_t *source, int parent, const hlo_instruc
 
     if (!xm_array_reserve(&source->contexts, &source->context_room,
                           (size_t)source->context_count + 1, sizeof(*source->contexts))) {
-        return no_memory();
+        return XM_NO_MEMORY("the places in an HLO module");
     }
     made = &source->contexts[source->context_count];
     *made =
@@ -78,7 +73,7 @@ xm_status_t hlo_source_add(hlo_source_t *source, const hlo_instruction_t *of,
     if (operands == NULL ||
         !xm_array_reserve(&source->instances, &source->instance_room,
                           (size_t)source->instance_count + 1, sizeof(*source->instances))) {
-        return no_memory();
+        return XM_NO_MEMORY("the places in an HLO module");
     }
     memcpy(operands, instance->operands, bytes);
     made = &source->instances[source->instance_count++];
@@ -103,7 +98,7 @@ xm_status_t hlo_source_add_loop(hlo_source_t *source, const hlo_instruction_t *o
     if (state == NULL ||
         !xm_array_reserve(&source->loops, &source->loop_room, (size_t)source->loop_count + 1,
                           sizeof(*source->loops))) {
-        return no_memory();
+        return XM_NO_MEMORY("the places in an HLO module");
     }
     memcpy(state, loop->state, (size_t)loop->count * sizeof(*state));
     made = &source->loops[source->loop_count];
@@ -142,18 +137,18 @@ xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const op
     if (name == NULL) {
         if (!xm_array_reserve(&source->results, &source->result_room,
                               (size_t)source->result_count + 1, sizeof(made))) {
-            return no_memory();
+            return XM_NO_MEMORY("the places in an HLO module");
         }
         source->results[source->result_count++] = made;
         return XM_OK;
     }
     if (!xm_array_reserve(&source->parameters, &source->parameter_room,
                           (size_t)source->parameter_count + 1, sizeof(made))) {
-        return no_memory();
+        return XM_NO_MEMORY("the places in an HLO module");
     }
     made.name = xm_arena_get(&source->arena, strlen(name) + 1, 1);
     if (made.name == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the places in an HLO module");
     }
     (void)strcpy(made.name, name);
     source->parameters[source->parameter_count++] = made;

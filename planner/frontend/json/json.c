@@ -22,11 +22,6 @@
 
 enum { LAYERS_MOST = 1 << 20 };
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a graph from JSON");
-}
-
 /* Notes that the tensor or operator `name` is number `id`; a second one is refused. */
 static void define(json_reader_t *r, json_t *names, const char *name, int id)
 {
@@ -36,7 +31,7 @@ static void define(json_reader_t *r, json_t *names, const char *name, int id)
     if (json_object_get(names, name) != NULL) {
         json_refuse(r, NULL, "the name '%s' is taken", name);
     } else if (json_object_set_new(names, name, json_integer(id)) != 0) {
-        (void)json_note(r, NULL, no_memory());
+        (void)json_note(r, NULL, XM_NO_MEMORY("a graph from JSON"));
     }
 }
 
@@ -436,10 +431,10 @@ xm_status_t ap_json_from_text(const char *text, size_t size, const char *name, a
     xm_status_t status;
 
     if (document == NULL) {
-        status = xm_error_set(XM_ERR_PARSE, "%s: line %d, column %d: %s", name, error.line,
-                              error.column, error.text);
+        status =
+            XM_MALFORMED("%s: line %d, column %d: %s", name, error.line, error.column, error.text);
     } else if (r.tensors == NULL || r.ops == NULL) {
-        status = no_memory();
+        status = XM_NO_MEMORY("a graph from JSON");
     } else {
         status = build(&r, document);
         if (status != XM_OK && xm_status_is_caller(status)) {

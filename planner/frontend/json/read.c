@@ -169,7 +169,7 @@ void *json_list(json_reader_t *r, size_t count, size_t size)
     void *list = r->status == XM_OK ? xm_arena_get(&r->arena, count + 1, size) : NULL;
 
     if (list == NULL && r->status == XM_OK) {
-        r->status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a list of %zu", count);
+        r->status = XM_NO_MEMORY("a list of %zu", count);
     }
     return list;
 }

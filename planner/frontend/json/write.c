@@ -324,8 +324,7 @@ xm_status_t ap_json_save(const ap_graph_t *graph, const char *path)
     xm_status_t status;
 
     if (text == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the text of the graph '%s'",
-                            ap_graph_name(graph));
+        return XM_NO_MEMORY("the text of the graph '%s'", ap_graph_name(graph));
     }
     status = xm_text_save(path, text);
     free(text);

@@ -304,21 +304,19 @@ xm_status_t onnx_tensor_type(onnx_build_t *b, const Onnx__TensorProto *tensor, c
 
     memset(type, 0, sizeof(*type));
     if (!onnx_dtype(tensor->has_data_type ? tensor->data_type : 0, &type->dtype)) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "%s: the tensor '%s' has no element type, or one of strings", b->file,
-                            name);
+        return XM_UNSUPPORTED("%s: the tensor '%s' has no element type, or one of strings", b->file,
+                              name);
     }
     if (tensor->n_dims > AP_MAX_RANK) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: the tensor '%s' has more than %d dimensions",
-                            b->file, name, AP_MAX_RANK);
+        return XM_UNSUPPORTED("%s: the tensor '%s' has more than %d dimensions", b->file, name,
+                              AP_MAX_RANK);
     }
     for (size_t d = 0; d < tensor->n_dims; ++d) {
         if (tensor->dims[d] < 0 ||
             (tensor->dims[d] > 0 && __builtin_mul_overflow(elements, tensor->dims[d], &elements)) ||
             elements > (int64_t)1 << 62) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "%s: dimension %zu of the tensor '%s' is %lld, or makes it "
-                                "larger than 2^62 elements",
+            return XM_MALFORMED("%s: dimension %zu of the tensor '%s' is %lld, or makes it larger "
+                                "than 2^62 elements",
                                 b->file, d, name, (long long)tensor->dims[d]);
         }
         type->shape.dims[type->shape.rank++] = tensor->dims[d];

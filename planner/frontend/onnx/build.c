@@ -22,11 +22,6 @@ enum {
     MAX_WORK = 1 << 20 /* nodes, those of functions each time that they are called */
 };
 
-static xm_status_t no_memory(const onnx_build_t *b)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph of %s", b->file);
-}
-
 /* Values are never moved, only the list of them is, so pointers to values stay valid. */
 onnx_value_t *onnx_value(onnx_build_t *b, const char *name)
 {
@@ -71,10 +66,11 @@ xm_status_t onnx_bind(onnx_build_t *b, const char *name, const onnx_value_t *val
         --at;
     }
     if (json_object_get(b->names, name) != NULL) {
-        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is made twice", b->file, name);
+        return XM_MALFORMED("%s: '%s' is made twice", b->file, name);
     }
-    return json_object_set_new_nocheck(b->names, name, json_integer(at)) == 0 ? XM_OK
-                                                                              : no_memory(b);
+    return json_object_set_new_nocheck(b->names, name, json_integer(at)) == 0
+               ? XM_OK
+               : XM_NO_MEMORY("the graph of %s", b->file);
 }
 
 /* The size of a symbolic dimension, or 0. It notes that the dimension was met, because a given name
@@ -103,16 +99,15 @@ xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, op
 
     memset(type, 0, sizeof(*type));
     if (info->type == NULL || info->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: '%s' is no tensor", b->file, name);
+        return XM_UNSUPPORTED("%s: '%s' is no tensor", b->file, name);
     }
     tensor = info->type->tensor_type;
     if (!onnx_dtype(tensor->has_elem_type ? tensor->elem_type : 0, &type->dtype)) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: '%s' has no element type, or one of strings",
-                            b->file, name);
+        return XM_UNSUPPORTED("%s: '%s' has no element type, or one of strings", b->file, name);
     }
     if (tensor->shape == NULL || tensor->shape->n_dim > AP_MAX_RANK) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: '%s' has no shape, or more than %d dimensions",
-                            b->file, name, AP_MAX_RANK);
+        return XM_UNSUPPORTED("%s: '%s' has no shape, or more than %d dimensions", b->file, name,
+                              AP_MAX_RANK);
     }
     for (size_t d = 0; d < tensor->shape->n_dim; ++d) {
         const Onnx__TensorShapeProto__Dimension *dim = tensor->shape->dim[d];
@@ -123,18 +118,16 @@ xm_status_t onnx_read_type(onnx_build_t *b, const Onnx__ValueInfoProto *info, op
         } else if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM) {
             size = bound_size(b, dim->dim_param);
             if (size == 0) {
-                return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                    "%s: dimension %zu of '%s' is called '%s': give its "
-                                    "size with --dim %.60s=SIZE",
-                                    b->file, d, name, dim->dim_param, dim->dim_param);
+                return XM_INVALID(
+                    "%s: dimension %zu of '%s' is called '%s': give its size with --dim %.60s=SIZE",
+                    b->file, d, name, dim->dim_param, dim->dim_param);
             }
         }
         if (size < 0 || (size > 0 && __builtin_mul_overflow(elements, size, &elements)) ||
             elements > (int64_t)1 << 62) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "%s: dimension %zu of '%s' has no size, or makes it larger "
-                                "than 2^62 elements",
-                                b->file, d, name);
+            return XM_MALFORMED(
+                "%s: dimension %zu of '%s' has no size, or makes it larger than 2^62 elements",
+                b->file, d, name);
         }
         type->shape.dims[type->shape.rank++] = size;
         type->empty = type->empty || size == 0;
@@ -208,12 +201,13 @@ static xm_status_t add_operator(onnx_node_t *n, const char *name, onnx_value_t *
     int *tensors = xm_arena_get(&n->b->arena, terms + 1, sizeof(int)), *results;
     shape_emission_t emission = {.name = name, .tensors = tensors};
     bool data = false, empty = false;
-    xm_status_t status = tensors == NULL ? no_memory(n->b) : n->op.rule.status;
+    xm_status_t status =
+        tensors == NULL ? XM_NO_MEMORY("the graph of %s", n->b->file) : n->op.rule.status;
 
     for (int r = 0; r < n->op.rule.results && status == XM_OK; ++r) {
         made[r] = onnx_value(n->b, n->proto->op_type); /* results that have a name get it later */
         if (made[r] == NULL) {
-            return no_memory(n->b);
+            return XM_NO_MEMORY("the graph of %s", n->b->file);
         }
         made[r]->type = n->op.made[r];
         empty = empty || made[r]->type.empty;
@@ -262,7 +256,7 @@ xm_status_t onnx_bind_results(onnx_node_t *n, onnx_value_t *const *made, int res
             }
             value = onnx_value(n->b, name);
             if (value == NULL) {
-                return no_memory(n->b);
+                return XM_NO_MEMORY("the graph of %s", n->b->file);
             }
             value->type = type;
         } else if (n->alias == NULL) {
@@ -374,7 +368,7 @@ static xm_status_t finish_node(onnx_node_t *n, bool known)
     }
     made = xm_arena_get(&n->b->arena, (size_t)n->op.rule.results + 1, sizeof(onnx_value_t *));
     if (made == NULL) {
-        return no_memory(n->b);
+        return XM_NO_MEMORY("the graph of %s", n->b->file);
     }
     status = n->bias != NULL ? add_biased(n, made) : add_operator(n, n->name, made);
     if (status == XM_OK && !known) {
@@ -410,7 +404,7 @@ static xm_status_t find_inputs(onnx_node_t *n, size_t index)
 
     n->in = xm_arena_get(&n->b->arena, proto->n_input, sizeof(onnx_value_t *));
     if (n->in == NULL && proto->n_input > 0) {
-        return no_memory(n->b);
+        return XM_NO_MEMORY("the graph of %s", n->b->file);
     }
     n->inputs = (int)proto->n_input;
     for (size_t i = 0; i < proto->n_input; ++i) {
@@ -447,12 +441,11 @@ xm_status_t onnx_build_node(onnx_build_t *b, size_t index, const onnx_node_t *ca
     xm_status_t status;
 
     if (++b->work > MAX_WORK) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: more than %d nodes are not handled", b->file,
-                            MAX_WORK);
+        return XM_UNSUPPORTED("%s: more than %d nodes are not handled", b->file, MAX_WORK);
     }
 
     if (proto->op_type == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "%s: node %zu has no operator", b->file, index);
+        return XM_MALFORMED("%s: node %zu has no operator", b->file, index);
     }
     /* Nodes need no name; the first result's name then stands for the node in sentences and
      * plans. */

@@ -65,9 +65,7 @@ xm_status_t onnx_call_function(onnx_node_t *n, const Onnx__FunctionProto *functi
     const onnx_build_t outside = *b;
     onnx_value_t **results =
         xm_arena_get(&b->arena, n->proto->n_output + 1, sizeof(onnx_value_t *));
-    xm_status_t status =
-        results == NULL ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph of %s", b->file)
-                        : XM_OK;
+    xm_status_t status = results == NULL ? XM_NO_MEMORY("the graph of %s", b->file) : XM_OK;
 
     if (b->depth == MAX_DEPTH) {
         onnx_fail(n, "functions call each other deeper than %d, or in a circle", MAX_DEPTH);
@@ -85,7 +83,7 @@ xm_status_t onnx_call_function(onnx_node_t *n, const Onnx__FunctionProto *functi
             domain == NULL || domain[0] == '\0' ? function->opset_import[i]->version : b->opset;
     }
     if (status == XM_OK && (b->names == NULL || b->declared == NULL)) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph of %s", b->file);
+        status = XM_NO_MEMORY("the graph of %s", b->file);
     }
     if (status == XM_OK) {
         status = read_body(n, function, results);

@@ -21,11 +21,6 @@
 #include "planner/frontend/onnx/build.h"
 #include "planner/frontend/onnx/wire.h"
 
-static xm_status_t no_memory(const char *file)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph of %s", file);
-}
-
 static bool is_floating(ap_dtype_t dtype)
 {
     return dtype == AP_DTYPE_F16 || dtype == AP_DTYPE_BF16 || dtype == AP_DTYPE_F32 ||
@@ -43,7 +38,7 @@ static xm_status_t add_initializers(onnx_build_t *b)
         xm_status_t status;
 
         if (tensor->name == NULL || tensor->name[0] == '\0') {
-            return xm_error_set(XM_ERR_PARSE, "%s: initialiser %zu has no name", b->file, i);
+            return XM_MALFORMED("%s: initialiser %zu has no name", b->file, i);
         }
         status = onnx_tensor_type(b, tensor, tensor->name, &type);
         if (status != XM_OK) {
@@ -51,7 +46,7 @@ static xm_status_t add_initializers(onnx_build_t *b)
         }
         value = onnx_value(b, tensor->name);
         if (value == NULL) {
-            return no_memory(b->file);
+            return XM_NO_MEMORY("the graph of %s", b->file);
         }
         value->type = type;
         value->parameter = value->input = is_floating(type.dtype) && onnx_elements(&type) > 1;
@@ -73,14 +68,14 @@ static xm_status_t add_inputs(onnx_build_t *b)
         xm_status_t status;
 
         if (info->name == NULL || info->name[0] == '\0') {
-            return xm_error_set(XM_ERR_PARSE, "%s: input %zu has no name", b->file, i);
+            return XM_MALFORMED("%s: input %zu has no name", b->file, i);
         }
         if (onnx_find(b, info->name) != NULL) {
             continue;
         }
         value = onnx_value(b, info->name);
         if (value == NULL) {
-            return no_memory(b->file);
+            return XM_NO_MEMORY("the graph of %s", b->file);
         }
         value->input = true;
         status = onnx_read_type(b, info, &value->type);
@@ -105,7 +100,7 @@ static xm_status_t list_declared(onnx_build_t *b)
 
         if (info->name != NULL && json_object_set_new_nocheck(b->declared, info->name,
                                                               json_integer((json_int_t)i)) != 0) {
-            return no_memory(b->file);
+            return XM_NO_MEMORY("the graph of %s", b->file);
         }
     }
     return XM_OK;
@@ -124,8 +119,8 @@ static xm_status_t set_loss(onnx_build_t *b)
         onnx_value_t *value = name != NULL ? onnx_find(b, name) : NULL;
 
         if (value == NULL) {
-            return xm_error_set(XM_ERR_PARSE, "%s: output %zu, '%s', is made by nothing", b->file,
-                                i, name != NULL ? name : "");
+            return XM_MALFORMED("%s: output %zu, '%s', is made by nothing", b->file, i,
+                                name != NULL ? name : "");
         }
         if (!is_floating(value->type.dtype) || value->tensor == OPERATOR_NO_TENSOR) {
             continue;
@@ -160,16 +155,15 @@ static xm_status_t build(onnx_build_t *b)
         status = onnx_build_node(b, i, NULL, NULL);
     }
     if (status == XM_OK && ap_graph_ops(b->graph) == 0) {
-        return xm_error_set(XM_ERR_PARSE, "%s: the model computes nothing from its inputs",
-                            b->file);
+        return XM_MALFORMED("%s: the model computes nothing from its inputs", b->file);
     }
     if (status == XM_OK) {
         status = set_loss(b);
     }
     for (size_t i = 0; status == XM_OK && b->params != NULL && i < b->params->dim_count; ++i) {
         if (!b->bound[i]) {
-            return xm_error_set(XM_ERR_NOT_FOUND, "%s: --dim %s: no dimension is called that",
-                                b->file, b->params->dims[i]);
+            return XM_NOT_FOUND("%s: --dim %s: no dimension is called that", b->file,
+                                b->params->dims[i]);
         }
     }
     return status == XM_OK ? ap_graph_finish(b->graph) : status;
@@ -184,8 +178,7 @@ static xm_status_t check_dims(const ap_onnx_params_t *params)
         xm_status_t status;
 
         if (equals == NULL || equals == params->dims[i]) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--dim: '%s' is not NAME=SIZE",
-                                params->dims[i]);
+            return XM_INVALID("--dim: '%s' is not NAME=SIZE", params->dims[i]);
         }
         status = xm_text_parse_int("--dim", equals + 1, 1, (int64_t)1 << 40, &size);
         if (status != XM_OK) {
@@ -209,7 +202,7 @@ static xm_status_t read_model(const Onnx__ModelProto *model, const char *name,
     xm_status_t status;
 
     if (model->graph == NULL || model->graph->n_node == 0) {
-        return xm_error_set(XM_ERR_PARSE, "%s: the model has no graph, or one without nodes", name);
+        return XM_MALFORMED("%s: the model has no graph, or one without nodes", name);
     }
     for (size_t i = 0; i < model->n_opset_import; ++i) {
         const char *domain = model->opset_import[i]->domain;
@@ -224,7 +217,9 @@ static xm_status_t read_model(const Onnx__ModelProto *model, const char *name,
     b.names = json_object();
     b.declared = json_object();
     b.bound = calloc(params != NULL ? params->dim_count + 1 : 1, sizeof(bool));
-    status = b.names == NULL || b.declared == NULL || b.bound == NULL ? no_memory(name) : XM_OK;
+    status = b.names == NULL || b.declared == NULL || b.bound == NULL
+                 ? XM_NO_MEMORY("the graph of %s", name)
+                 : XM_OK;
     if (status == XM_OK) {
         status = ap_graph_create(title, &b.graph);
     }
@@ -270,11 +265,8 @@ xm_status_t ap_onnx_from_bytes(const void *bytes, size_t size, const char *name,
     if (status == XM_OK) {
         model = onnx__model_proto__unpack(NULL, length, shrunk);
         if (model == NULL) {
-            status =
-                xm_error_set(XM_ERR_PARSE,
-                             "%s: the bytes do not follow ONNX's schema: no ONNX model, or cut "
-                             "off",
-                             name);
+            status = XM_MALFORMED(
+                "%s: the bytes do not follow ONNX's schema: no ONNX model, or cut off", name);
         }
     }
     free(shrunk);

@@ -52,13 +52,13 @@ typedef struct copier {
 
 static xm_status_t refuse(const copier_t *c, size_t at, const char *what)
 {
-    return xm_error_set(XM_ERR_PARSE, "%s: byte %zu: %s; this is no ONNX model", c->name, at, what);
+    return XM_MALFORMED("%s: byte %zu: %s; this is no ONNX model", c->name, at, what);
 }
 
 static xm_status_t append(copier_t *c, const void *bytes, size_t size)
 {
     if (!xm_array_reserve(&c->out, &c->room, c->length + size, 1)) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the graph of %s", c->name);
+        return XM_NO_MEMORY("the graph of %s", c->name);
     }
     if (size > 0) {
         memcpy(c->out + c->length, bytes, size);

@@ -105,11 +105,9 @@ static xm_status_t unknown_model(const char *name)
     }
     nearest = xm_text_nearest(name, names, count);
     if (nearest != NULL) {
-        return xm_error_set(XM_ERR_NOT_FOUND, "no built-in model '%s'; did you mean '%s'?", name,
-                            nearest);
+        return XM_NOT_FOUND("no built-in model '%s'; did you mean '%s'?", name, nearest);
     }
-    return xm_error_set(XM_ERR_NOT_FOUND,
-                        "no built-in model '%s' (autopar import --list-models names them)", name);
+    return XM_NOT_FOUND("no built-in model '%s' (autopar import --list-models names them)", name);
 }
 
 xm_status_t ap_zoo_create(const char *name, const ap_zoo_params_t *params, ap_graph_t **graph)
@@ -123,9 +121,7 @@ xm_status_t ap_zoo_create(const char *name, const ap_zoo_params_t *params, ap_gr
         return unknown_model(name);
     }
     if (params->batch < 0 || params->hidden < 0 || params->layers < 0 || params->sequence < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "model '%s': batch, hidden, layers and sequence must be positive",
-                            name);
+        return XM_INVALID("model '%s': batch, hidden, layers and sequence must be positive", name);
     }
     b.status = ap_graph_create(name, &b.graph);
     if (b.status != XM_OK) {

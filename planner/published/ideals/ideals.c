@@ -42,11 +42,6 @@ typedef struct builder {
     size_t found_room;
 } builder_t;
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the down-sets of a graph");
-}
-
 static const uint64_t *set_at(const ap_ideals_t *ideals, int ideal)
 {
     return ideals->sets + (size_t)ideal * (size_t)ideals->words;
@@ -78,12 +73,12 @@ static xm_status_t make_room(builder_t *builder)
     }
     sets = realloc(ideals->sets, (size_t)room * (size_t)ideals->words * sizeof(*sets));
     if (sets == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the down-sets of a graph");
     }
     ideals->sets = sets;
     slots = malloc(2 * (size_t)room * sizeof(*slots));
     if (slots == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the down-sets of a graph");
     }
     free(builder->slots);
     builder->slots = slots;
@@ -100,7 +95,7 @@ static xm_status_t add_link(builder_t *builder, int above, int ideal, int node)
 {
     if (!xm_array_reserve(&builder->found, &builder->found_room, (size_t)builder->found_count + 1,
                           sizeof(*builder->found))) {
-        return no_memory();
+        return XM_NO_MEMORY("the down-sets of a graph");
     }
     builder->found[builder->found_count++] = (found_link_t){{ideal, node}, above};
     return XM_OK;
@@ -120,8 +115,8 @@ static xm_status_t add_set(builder_t *builder, int below, int node)
     slot = find_slot(builder, builder->set);
     if (builder->slots[slot] < 0) {
         if (ideals->count == builder->most) {
-            return xm_error_set(XM_ERR_NO_SOLUTION,
-                                "the graph has more than %d contiguous beginnings", builder->most);
+            return XM_NO_SOLUTION("the graph has more than %d contiguous beginnings",
+                                  builder->most);
         }
         memcpy(ideals->sets + (size_t)ideals->count * (size_t)ideals->words, builder->set,
                (size_t)ideals->words * sizeof(*builder->set));
@@ -177,7 +172,7 @@ static xm_status_t sort_links(builder_t *builder)
     ideals->links =
         xm_arena_take(&ideals->arena, (size_t)builder->found_count * sizeof(*ideals->links));
     if (next == NULL || ideals->arena.failed || builder->found_count > INT32_MAX) {
-        return no_memory();
+        return XM_NO_MEMORY("the down-sets of a graph");
     }
     for (int64_t i = 0; i < builder->found_count; ++i) {
         ++ideals->first_link[builder->found[i].above + 1];
@@ -211,8 +206,7 @@ static xm_status_t build(builder_t *builder, const ap_precedence_t *edges, int e
     all = set_at(ideals, ideals->count - 1);
     for (int node = 0; node < ideals->nodes; ++node) {
         if ((all[node / WORD] >> (node % WORD) & 1U) == 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "the graph has a cycle, node %d is on it or behind it", node);
+            return XM_INVALID("the graph has a cycle, node %d is on it or behind it", node);
         }
     }
     return sort_links(builder);
@@ -226,7 +220,7 @@ xm_status_t ap_ideals_create(int nodes, const ap_precedence_t *edges, int edge_c
     xm_status_t status;
 
     if (ideals == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the down-sets of a graph");
     }
     ideals->nodes = nodes;
     ideals->words = (nodes + WORD - 1) / WORD;
@@ -234,7 +228,8 @@ xm_status_t ap_ideals_create(int nodes, const ap_precedence_t *edges, int edge_c
     builder.before =
         xm_arena_get(&builder.arena, (size_t)nodes, (size_t)ideals->words * sizeof(uint64_t));
     builder.set = xm_arena_get(&builder.arena, (size_t)ideals->words, sizeof(uint64_t));
-    status = builder.arena.failed ? no_memory() : build(&builder, edges, edge_count);
+    status = builder.arena.failed ? XM_NO_MEMORY("the down-sets of a graph")
+                                  : build(&builder, edges, edge_count);
     free(builder.found);
     free(builder.slots);
     xm_arena_clear(&builder.arena);

@@ -38,7 +38,7 @@ xm_status_t ap_problem_edge(json_t *edge, size_t index, const char *key, int64_t
 
     if (json_unpack_ex(edge, &error, 0, "{s:I, s:I, s:F}", "sourceId", &from, "destId", &to, key,
                        number) != 0) {
-        return xm_error_set(XM_ERR_PARSE, "edges[%zu]: %s", index, error.text);
+        return XM_MALFORMED("edges[%zu]: %s", index, error.text);
     }
     *source = from;
     *target = to;

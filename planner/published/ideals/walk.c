@@ -22,7 +22,7 @@ xm_status_t ap_ideals_walk_init(ap_ideals_walk_t *walk, xm_arena_t *arena)
     walk->visited = xm_arena_get(arena, count, sizeof(int));
     walk->stack = xm_arena_get(arena, (size_t)ap_ideals_nodes(walk->ideals) + 2, sizeof(step_t));
     if (arena->failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu down-sets of a graph", count);
+        return XM_NO_MEMORY("%zu down-sets of a graph", count);
     }
     ap_ideals_walk_reset(walk);
     return XM_OK;
@@ -83,7 +83,7 @@ xm_status_t ap_precedence_order(int nodes, const ap_precedence_t *edges, int edg
     int first = 0, end = 0;
 
     if (needs == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an order of %d nodes", nodes);
+        return XM_NO_MEMORY("an order of %d nodes", nodes);
     }
     for (int i = 0; i < edge_count; ++i) {
         ++needs[edges[i].after];
@@ -116,10 +116,9 @@ xm_status_t ap_ideals_create_chain(int nodes, const ap_precedence_t *edges, int 
     xm_arena_t arena = {0};
     ap_precedence_t *all = xm_arena_get(&arena, (size_t)edge_count + (size_t)nodes, sizeof(*all));
     int *order = xm_arena_get(&arena, (size_t)nodes, sizeof(*order)), placed;
-    xm_status_t status =
-        arena.failed
-            ? xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an order of %d nodes", nodes)
-            : ap_precedence_order(nodes, edges, edge_count, deep, order, &placed);
+    xm_status_t status = arena.failed
+                             ? XM_NO_MEMORY("an order of %d nodes", nodes)
+                             : ap_precedence_order(nodes, edges, edge_count, deep, order, &placed);
 
     if (status == XM_OK) {
         memcpy(all, edges, (size_t)edge_count * sizeof(*all));

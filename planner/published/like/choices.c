@@ -32,9 +32,9 @@ static xm_status_t evaluate_assignment(const site_t *site, const int *assignment
 
     *kept = false;
     if (ap_cfn_core_cost(ap_stage_network_choices(site->network), assignment) >= AP_COST_INFINITE) {
-        return xm_error_set(
-            XM_ERR_NO_SOLUTION, "no sharding divides on %d x %d devices with %lld micro-batches",
-            site->query.shape[0], site->query.shape[1], (long long)site->one->micro_batches);
+        return XM_NO_SOLUTION("no sharding divides on %d x %d devices with %lld micro-batches",
+                              site->query.shape[0], site->query.shape[1],
+                              (long long)site->one->micro_batches);
     }
     status = ap_stage_network_solution(site->network, assignment, &part.solution);
     if (status == XM_OK) {
@@ -53,7 +53,7 @@ static xm_status_t keep_curve(const site_t *site, const ap_frontier_t *frontier,
     ap_like_point_t *curve = malloc((size_t)frontier->count * sizeof(*curve));
 
     if (curve == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a curve");
+        return XM_NO_MEMORY("a curve");
     }
     free(result->curve);
     result->curve = curve;
@@ -173,7 +173,7 @@ static xm_status_t search_site(const site_t *site)
     assignment =
         calloc((size_t)ap_stage_network_choices(site->network)->variables + 1, sizeof(*assignment));
     if (assignment == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an assignment");
+        return XM_NO_MEMORY("an assignment");
     }
     status = search_one(site, assignment);
     if (status == XM_OK) {

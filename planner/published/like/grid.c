@@ -68,8 +68,7 @@ static xm_status_t evaluate_parts(ap_like_t *like, const ap_like_case_t *one, ap
 static xm_status_t allocate_parts(int count, ap_plan_part_t **parts)
 {
     *parts = calloc((size_t)count, sizeof(**parts));
-    return *parts != NULL ? XM_OK
-                          : xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d stages", count);
+    return *parts != NULL ? XM_OK : XM_NO_MEMORY("%d stages", count);
 }
 
 /* One point of the grid: evaluated first, which is quick, and solved only if it may win. */
@@ -260,7 +259,7 @@ static xm_status_t choices_open(const ap_like_t *like, const ap_like_case_t *one
     }
     c->work = calloc(n * k, sizeof(double));
     if (c->work == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", layers);
+        status = XM_NO_MEMORY("%d layers", layers);
     }
     for (int i = 0; i < layers && status == XM_OK; ++i) {
         double *seconds = ap_cfn_core_add_variable(&maker, u->count);
@@ -311,7 +310,7 @@ static xm_status_t solve_layers(const ap_like_t *like, const uniform_t *u, int f
     xm_status_t status = XM_OK;
 
     if (parts == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", layers);
+        return XM_NO_MEMORY("%d layers", layers);
     }
     for (int i = 0; i < layers && status == XM_OK; ++i) {
         int option = u->list[assignment[i]];
@@ -345,13 +344,11 @@ static xm_status_t choose_layers(const ap_like_t *like, const ap_like_case_t *on
     }
     if (status == XM_OK) {
         point = pick(like, u, layers, &choices, &frontier);
-        status =
-            point->seconds < AP_COST_INFINITE
-                ? solve_layers(like, u, first, layers, point->assignment, &part->solution)
-                : xm_error_set(XM_ERR_NO_SOLUTION,
-                               "no uniform sharding of layers %d to %d divides on %d x %d "
-                               "devices",
-                               first, part->query.last, u->degrees.shape[0], u->degrees.shape[1]);
+        status = point->seconds < AP_COST_INFINITE
+                     ? solve_layers(like, u, first, layers, point->assignment, &part->solution)
+                     : XM_NO_SOLUTION(
+                           "no uniform sharding of layers %d to %d divides on %d x %d devices",
+                           first, part->query.last, u->degrees.shape[0], u->degrees.shape[1]);
     }
     ap_frontier_clear(&frontier);
     choices_close(&choices);

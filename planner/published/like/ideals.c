@@ -15,11 +15,6 @@
 
 enum { MAX_TENSOR_DEGREES = 16 };
 
-static xm_status_t no_memory(const ap_like_t *like)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", like->layers);
-}
-
 /* These planners know one bandwidth: the slowest that stages may meet. */
 static xm_link_class_t slowest_link(const ap_like_t *like)
 {
@@ -97,7 +92,7 @@ static xm_status_t add_degree(const ap_like_t *like, const ap_like_case_t *one, 
     variant->memory = cost.mem_stage;
     variant->in_bytes = xm_arena_get(arena, 1, sizeof(double));
     variant->out_bytes = xm_arena_get(arena, 1, sizeof(double));
-    return arena->failed ? no_memory(like) : XM_OK;
+    return arena->failed ? XM_NO_MEMORY("%d layers", like->layers) : XM_OK;
 }
 
 static xm_status_t add_node(const ap_like_t *like, const ap_like_case_t *one, int layer,
@@ -112,7 +107,7 @@ static xm_status_t add_node(const ap_like_t *like, const ap_like_case_t *one, in
     node->in = xm_arena_get(&problem->arena, 1, sizeof(int));
     node->out = xm_arena_get(&problem->arena, 1, sizeof(int));
     if (problem->arena.failed) {
-        return no_memory(like);
+        return XM_NO_MEMORY("%d layers", like->layers);
     }
     if (layer > 0) {
         node->in[node->in_count++] = layer - 1;
@@ -141,7 +136,7 @@ static xm_status_t pose_piper(const ap_like_t *like, const ap_like_case_t *one,
     problem->edges = xm_arena_get(&problem->arena, layers, sizeof(*problem->edges));
     problem->bytes = xm_arena_get(&problem->arena, layers, sizeof(*problem->bytes));
     if (problem->arena.failed) {
-        return no_memory(like);
+        return XM_NO_MEMORY("%d layers", like->layers);
     }
     problem->node_count = like->layers;
     problem->edge_count = like->layers - 1;
@@ -184,9 +179,8 @@ static xm_status_t place(const ap_like_t *like, ap_plan_part_t *parts, int count
     }
     return next <= like->hosts * per_host
                ? XM_OK
-               : xm_error_set(XM_ERR_NO_SOLUTION,
-                              "%s: its stages do not fit on hosts of %d devices", like->row->name,
-                              per_host);
+               : XM_NO_SOLUTION("%s: its stages do not fit on hosts of %d devices", like->row->name,
+                                per_host);
 }
 
 /* Solves the stages, which know their layers and shapes, and has the plan judged. */
@@ -198,9 +192,9 @@ static xm_status_t evaluate(ap_like_t *like, const ap_like_case_t *one, ap_plan_
 
     if (count < like->params.min_stages ||
         (like->params.max_stages > 0 && count > like->params.max_stages)) {
-        status = xm_error_set(XM_ERR_NO_SOLUTION,
-                              "%s chooses the number of stages itself: %d, which is not asked for",
-                              like->row->name, count);
+        status =
+            XM_NO_SOLUTION("%s chooses the number of stages itself: %d, which is not asked for",
+                           like->row->name, count);
     }
     for (int i = 0; i < count && status == XM_OK; ++i) {
         status = ap_stage_solve(one->context, &parts[i].query, &parts[i].solution);
@@ -227,9 +221,9 @@ static xm_status_t read_piper(const ap_like_t *like, const ap_piper_plan_t *plan
             query.last = stage->nodes[n] > query.last ? stage->nodes[n] : query.last;
         }
         if (!set_devices(like, stage->data * stage->tensor, &query)) {
-            return xm_error_set(
-                XM_ERR_NO_SOLUTION, "%s: a stage of %d x %d devices does not fit on hosts of %d",
-                like->row->name, stage->data, stage->tensor, like->devices_per_host);
+            return XM_NO_SOLUTION("%s: a stage of %d x %d devices does not fit on hosts of %d",
+                                  like->row->name, stage->data, stage->tensor,
+                                  like->devices_per_host);
         }
         query.shape[0] = stage->data;
         query.shape[1] = stage->tensor;
@@ -250,7 +244,8 @@ xm_status_t ap_like_ideals(ap_like_t *like, ap_like_case_t *one)
     }
     if (status == XM_OK) {
         parts = xm_arena_get(&plan.arena, (size_t)plan.stage_count, sizeof(*parts));
-        status = parts == NULL ? no_memory(like) : read_piper(like, &plan, parts);
+        status = parts == NULL ? XM_NO_MEMORY("%d layers", like->layers)
+                               : read_piper(like, &plan, parts);
     }
     if (status == XM_OK) {
         status = evaluate(like, one, parts, plan.stage_count);
@@ -269,7 +264,7 @@ static xm_status_t pose_placement(const ap_like_t *like, const ap_like_case_t *o
     problem->nodes = xm_arena_get(&problem->arena, layers, sizeof(*problem->nodes));
     problem->edges = xm_arena_get(&problem->arena, layers, sizeof(*problem->edges));
     if (problem->arena.failed) {
-        return no_memory(like);
+        return XM_NO_MEMORY("%d layers", like->layers);
     }
     problem->node_count = like->layers;
     problem->edge_count = like->layers - 1;
@@ -324,7 +319,8 @@ xm_status_t ap_like_placement(ap_like_t *like, ap_like_case_t *one)
     ap_placement_problem_t problem = {0};
     ap_placement_t placement = {0};
     ap_plan_part_t *parts = xm_arena_get(&problem.arena, (size_t)like->layers, sizeof(*parts));
-    xm_status_t status = parts == NULL ? no_memory(like) : pose_placement(like, one, &problem);
+    xm_status_t status = parts == NULL ? XM_NO_MEMORY("%d layers", like->layers)
+                                       : pose_placement(like, one, &problem);
 
     if (status == XM_OK && like->row->search == AP_SEARCH_PLACEMENT) {
         status = ap_placement_solve(&problem, &placement);

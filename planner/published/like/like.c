@@ -90,22 +90,21 @@ static xm_status_t narrow(ap_like_t *like)
     /* A placement may leave devices idle; other rows with one device to a stage use all or none. */
     if (space->stage_devices == 1 && devices > like->layers &&
         like->row->search != AP_SEARCH_PLACEMENT && like->row->search != AP_SEARCH_PROPOSALS) {
-        return xm_error_set(XM_ERR_NO_SOLUTION,
-                            "%s has stages of one device: %d layers do not fill %d devices",
-                            like->row->name, like->layers, devices);
+        return XM_NO_SOLUTION("%s has stages of one device: %d layers do not fill %d devices",
+                              like->row->name, like->layers, devices);
     }
     if (!space->pipeline) {
         if (params->min_stages > 1) {
-            return xm_error_set(XM_ERR_NO_SOLUTION, "%s has no pipeline, at least %d stages asked",
-                                like->row->name, params->min_stages);
+            return XM_NO_SOLUTION("%s has no pipeline, at least %d stages asked", like->row->name,
+                                  params->min_stages);
         }
         params->max_stages = 1;
     }
     if ((!space->recompute && params->recompute == AP_RECOMPUTE_ON) ||
         (!space->keep && params->recompute == AP_RECOMPUTE_OFF)) {
-        return xm_error_set(XM_ERR_NO_SOLUTION, "%s %s", like->row->name,
-                            space->keep ? "never recomputes activations"
-                                        : "always recomputes activations");
+        return XM_NO_SOLUTION("%s %s", like->row->name,
+                              space->keep ? "never recomputes activations"
+                                          : "always recomputes activations");
     }
     if (!space->recompute || !space->keep) {
         params->recompute = space->keep ? AP_RECOMPUTE_OFF : AP_RECOMPUTE_ON;
@@ -150,9 +149,8 @@ xm_status_t ap_like_run(const ap_planner_preset_t *row, const ap_planner_params_
     xm_status_t status;
 
     if (params->struct_size < sizeof(*params) || params->model == NULL || params->profile == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a model and a cluster profile are needed, and "
-                            "AP_PLANNER_PARAMS_INIT to start from");
+        return XM_INVALID(
+            "a model and a cluster profile are needed, and AP_PLANNER_PARAMS_INIT to start from");
     }
     status = open(&like);
     if (status == XM_OK) {

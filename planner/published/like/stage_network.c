@@ -41,11 +41,6 @@ struct ap_stage_network {
     xm_arena_t arena;
 };
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the choices of a stage");
-}
-
 /* Bytes that a search sees: state and kept activations. Buffers are left out, since they do not add
  * up. */
 static double bytes_of(const ap_stage_network_t *n, const ap_parts_t *parts)
@@ -104,7 +99,7 @@ static xm_status_t list_values(ap_stage_network_t *n, layer_tables_t *tables, in
 
     if (all_seconds == NULL || all_bytes == NULL || seconds == NULL || bytes == NULL ||
         part == NULL || strategy == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the choices of a stage");
     }
     for (int s = 0; s < node->strategies.count; ++s) {
         ap_parts_t parts = ap_layer_strategy_parts(node, s, &n->weights);
@@ -139,7 +134,7 @@ static xm_status_t list_specs(ap_stage_network_t *n, const ap_spec_t *specs, int
     uint8_t *part = xm_arena_get(&n->arena, (size_t)count, AP_CHOICE_LEVELS);
 
     if (seconds == NULL || bytes == NULL || part == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the choices of a stage");
     }
     for (int s = 0; s < count; ++s) {
         seconds[s] = parts == NULL ? 0.0 : ap_parts_cost(&parts[s], &n->weights);
@@ -170,7 +165,7 @@ static xm_status_t spread_edge(ap_stage_network_t *n, layer_tables_t *tables, in
     double *table = xm_arena_get(&n->arena, (size_t)rows * (size_t)columns, sizeof(double));
 
     if (table == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the choices of a stage");
     }
     for (int i = 0; i < rows; ++i) {
         for (int j = 0; j < columns; ++j) {
@@ -204,7 +199,7 @@ static xm_status_t make_tables(ap_stage_network_t *n, int layer)
     tables->edge_table =
         xm_arena_get(&n->arena, (size_t)problem->edges, sizeof(*tables->edge_table));
     if (tables->nodes == NULL || tables->strategy == NULL || tables->edge_table == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the choices of a stage");
     }
     status = list_specs(n, problem->in_specs, problem->in_count, problem->in_parts, &tables->input);
     for (int i = 0; i < problem->nodes && status == XM_OK; ++i) {
@@ -263,11 +258,12 @@ static xm_status_t connect(ap_stage_network_t *n)
 
     n->first_node = xm_arena_get(&n->arena, (size_t)n->layers, sizeof(int));
     if (n->first_node == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the choices of a stage");
     }
     size = measure(n);
     n->part = xm_arena_get(&n->arena, (size_t)size.variables, sizeof(*n->part));
-    status = n->part == NULL ? no_memory() : ap_cfn_core_begin(&size, &maker);
+    status =
+        n->part == NULL ? XM_NO_MEMORY("the choices of a stage") : ap_cfn_core_begin(&size, &maker);
     if (status != XM_OK) {
         return status;
     }
@@ -301,7 +297,7 @@ xm_status_t ap_stage_network_create(ap_stage_context_t *context, const ap_stage_
     xm_status_t status;
 
     if (n == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("the choices of a stage");
     }
     n->context = context;
     n->query = *query;
@@ -309,7 +305,7 @@ xm_status_t ap_stage_network_create(ap_stage_context_t *context, const ap_stage_
     n->weights = ap_stage_weights(context);
     n->distinct =
         xm_arena_get(&n->arena, (size_t)ap_stage_layer_kinds(context), sizeof(*n->distinct));
-    status = n->distinct == NULL ? no_memory() : XM_OK;
+    status = n->distinct == NULL ? XM_NO_MEMORY("the choices of a stage") : XM_OK;
     for (int layer = query->first; layer <= query->last && status == XM_OK; ++layer) {
         status = make_tables(n, layer);
     }
@@ -444,7 +440,7 @@ xm_status_t ap_stage_network_solution(ap_stage_network_t *n, const int *assignme
 
     if (arena.failed) {
         xm_arena_clear(&arena);
-        return no_memory();
+        return XM_NO_MEMORY("the choices of a stage");
     }
     for (int i = 0; i < n->layers; ++i) {
         const layer_tables_t *tables = tables_of(n, i);

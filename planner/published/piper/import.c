@@ -18,11 +18,6 @@
 
 enum { PLACE_TEXT = 96, ID_TEXT = 32, MOST_DEGREE = 10000 };
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a graph");
-}
-
 static int find_id(const ap_piper_problem_t *problem, json_int_t id)
 {
     for (int i = 0; i < problem->node_count; ++i) {
@@ -41,11 +36,11 @@ static xm_status_t read_sync(ap_piper_problem_t *problem, const char *place, con
 {
     *bytes = xm_arena_get(&problem->arena, (size_t)count, sizeof(**bytes));
     if (*bytes == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("a graph");
     }
     if (!json_is_object(object) || json_object_size(object) != (size_t)count) {
-        return xm_error_set(XM_ERR_PARSE, "%s: syncTime%s must have an entry for each of %d edges",
-                            place, in ? "Fw" : "Bw", count);
+        return XM_MALFORMED("%s: syncTime%s must have an entry for each of %d edges", place,
+                            in ? "Fw" : "Bw", count);
     }
     for (int i = 0; i < count; ++i) {
         const ap_precedence_t *edge = &problem->edges[edges[i]];
@@ -56,7 +51,7 @@ static xm_status_t read_sync(ap_piper_problem_t *problem, const char *place, con
         (void)snprintf(key, sizeof(key), "%" PRId64, other);
         value = json_object_get(object, key);
         if (!json_is_number(value) || !ap_problem_is_amount(json_number_value(value))) {
-            return xm_error_set(XM_ERR_PARSE, "%s: syncTime%s lacks %s, or it is negative", place,
+            return XM_MALFORMED("%s: syncTime%s lacks %s, or it is negative", place,
                                 in ? "Fw" : "Bw", key);
         }
         (*bytes)[i] = json_number_value(value);
@@ -78,15 +73,15 @@ static xm_status_t read_variant(ap_piper_problem_t *problem, const ap_piper_node
                        "timePerSample", &variant->time, "parameterSize", &variant->parameters,
                        "memoryUsageA", &variant->memory_each, "memoryUsageB", &variant->memory,
                        "syncTimeFw", &forward, "syncTimeBw", &backward) != 0) {
-        return xm_error_set(XM_ERR_PARSE, "%s: %s", place, error.text);
+        return XM_MALFORMED("%s: %s", place, error.text);
     }
     if (!ap_problem_is_amount(variant->time) || !ap_problem_is_amount(variant->parameters) ||
         !ap_problem_is_amount(variant->memory_each) || !ap_problem_is_amount(variant->memory)) {
-        return xm_error_set(XM_ERR_PARSE, "%s: a time or size is negative", place);
+        return XM_MALFORMED("%s: a time or size is negative", place);
     }
     copy = xm_arena_get(&problem->arena, strlen(id) + 1, 1);
     if (copy == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("a graph");
     }
     variant->id = strcpy(copy, id);
     status = read_sync(problem, place, forward, node->in, node->in_count, true, &variant->in_bytes);
@@ -105,11 +100,11 @@ static xm_status_t read_degree(ap_piper_problem_t *problem, const ap_piper_node_
     (void)snprintf(place, sizeof(place), "node %" PRId64 ", TMPCs", node->id);
     status = xm_text_parse_int(place, key, 1, MOST_DEGREE, &tensor);
     if (status != XM_OK) {
-        return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a number of devices", place, key);
+        return XM_MALFORMED("%s: '%s' is not a number of devices", place, key);
     }
     if (!json_is_array(list) || json_array_size(list) > AP_PIPER_VARIANTS) {
-        return xm_error_set(XM_ERR_PARSE, "%s, %s devices: at most %d ways to run a layer", place,
-                            key, AP_PIPER_VARIANTS);
+        return XM_MALFORMED("%s, %s devices: at most %d ways to run a layer", place, key,
+                            AP_PIPER_VARIANTS);
     }
     degree->tensor = (int)tensor;
     for (size_t i = 0; i < json_array_size(list) && status == XM_OK; ++i) {
@@ -131,12 +126,12 @@ static xm_status_t read_degrees(ap_piper_problem_t *problem, json_t *item, ap_pi
     xm_status_t status = XM_OK;
 
     if (!json_is_object(degrees)) {
-        return xm_error_set(XM_ERR_PARSE, "node %" PRId64 ": TMPCs is missing", node->id);
+        return XM_MALFORMED("node %" PRId64 ": TMPCs is missing", node->id);
     }
     node->degrees =
         xm_arena_get(&problem->arena, json_object_size(degrees), sizeof(*node->degrees));
     if (node->degrees == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("a graph");
     }
     json_object_foreach(degrees, key, list)
     {
@@ -147,8 +142,8 @@ static xm_status_t read_degrees(ap_piper_problem_t *problem, json_t *item, ap_pi
     qsort(node->degrees, (size_t)node->degree_count, sizeof(*node->degrees), xm_order_ints);
     for (int i = 1; i < node->degree_count && status == XM_OK; ++i) {
         if (node->degrees[i].tensor == node->degrees[i - 1].tensor) {
-            status = xm_error_set(XM_ERR_PARSE, "node %" PRId64 ": TMPCs has %d devices twice",
-                                  node->id, node->degrees[i].tensor);
+            status = XM_MALFORMED("node %" PRId64 ": TMPCs has %d devices twice", node->id,
+                                  node->degrees[i].tensor);
         }
     }
     return status;
@@ -160,10 +155,10 @@ static xm_status_t read_ids(ap_piper_problem_t *problem, const json_t *nodes)
         const json_t *id = json_object_get(json_array_get(nodes, i), "id");
 
         if (!json_is_integer(id)) {
-            return xm_error_set(XM_ERR_PARSE, "nodes[%zu]: id is not an integer", i);
+            return XM_MALFORMED("nodes[%zu]: id is not an integer", i);
         }
         if (find_id(problem, json_integer_value(id)) >= 0) {
-            return xm_error_set(XM_ERR_PARSE, "nodes[%zu]: two nodes have the id %" PRId64, i,
+            return XM_MALFORMED("nodes[%zu]: two nodes have the id %" PRId64, i,
                                 (int64_t)json_integer_value(id));
         }
         problem->nodes[problem->node_count++].id = json_integer_value(id);
@@ -185,15 +180,13 @@ static xm_status_t read_edge(ap_piper_problem_t *problem, json_t *item, size_t i
     from = find_id(problem, source);
     to = find_id(problem, target);
     if (from < 0 || to < 0 || from == to || !ap_problem_is_amount(bytes)) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "edges[%zu]: from %" PRId64 " to %" PRId64 " with %g bytes: two "
-                            "different nodes are needed, and a size",
+        return XM_MALFORMED("edges[%zu]: from %" PRId64 " to %" PRId64
+                            " with %g bytes: two different nodes are needed, and a size",
                             index, source, target, bytes);
     }
     for (int i = 0; i < problem->edge_count; ++i) {
         if (problem->edges[i].before == from && problem->edges[i].after == to) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "edges[%zu]: a second edge from %" PRId64 " to %" PRId64, index,
+            return XM_MALFORMED("edges[%zu]: a second edge from %" PRId64 " to %" PRId64, index,
                                 source, target);
         }
     }
@@ -217,7 +210,7 @@ static xm_status_t list_edges(ap_piper_problem_t *problem)
         node->in_count = node->out_count = 0;
     }
     if (problem->arena.failed) {
-        return no_memory();
+        return XM_NO_MEMORY("a graph");
     }
     for (int e = 0; e < problem->edge_count; ++e) {
         ap_piper_node_t *from = &problem->nodes[problem->edges[e].before];
@@ -236,13 +229,13 @@ static xm_status_t read_graph(ap_piper_problem_t *problem, json_t *nodes, json_t
     xm_status_t status;
 
     if (!ap_problem_is_graph(nodes, edges, INT16_MAX)) {
-        return xm_error_set(XM_ERR_PARSE, "nodes and edges must be lists, one node at least");
+        return XM_MALFORMED("nodes and edges must be lists, one node at least");
     }
     problem->nodes = xm_arena_get(&problem->arena, node_count, sizeof(*problem->nodes));
     problem->edges = xm_arena_get(&problem->arena, edge_count, sizeof(*problem->edges));
     problem->bytes = xm_arena_get(&problem->arena, edge_count, sizeof(*problem->bytes));
     if (problem->arena.failed) {
-        return no_memory();
+        return XM_NO_MEMORY("a graph");
     }
     status = read_ids(problem, nodes);
     for (size_t i = 0; i < edge_count && status == XM_OK; ++i) {
@@ -270,12 +263,11 @@ static xm_status_t read_problem(json_t *document, void *into)
                        &problem->memory, "maxDevices", &problem->devices, "bandwidth",
                        &problem->bandwidth, batch, &problem->micro_batches, "nodes", &nodes,
                        "edges", &edges) != 0) {
-        return xm_error_set(XM_ERR_PARSE, "%s", error.text);
+        return XM_MALFORMED("%s", error.text);
     }
     if (problem->devices < 1 || problem->micro_batches < 1 || !(problem->bandwidth > 0.0) ||
         !ap_problem_is_amount(problem->memory)) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "%d devices with %g bytes and %g bytes per second, %d micro-batches: "
+        return XM_MALFORMED("%d devices with %g bytes and %g bytes per second, %d micro-batches: "
                             "all must be positive",
                             problem->devices, problem->memory, problem->bandwidth,
                             problem->micro_batches);

@@ -381,9 +381,8 @@ static xm_status_t price_and_trace(solver_t *solver, ap_piper_plan_t *plan)
     plan->stages_priced = solver->option_count;
     seconds = bisect(solver);
     return seconds >= 0.0 ? trace(solver, seconds, plan)
-                          : xm_error_set(XM_ERR_NO_SOLUTION,
-                                         "no plan fits %d devices with %g bytes of memory each",
-                                         solver->problem->devices, solver->problem->memory);
+                          : XM_NO_SOLUTION("no plan fits %d devices with %g bytes of memory each",
+                                           solver->problem->devices, solver->problem->memory);
 }
 
 /* Each search begins with no options; their lists grow, so they are none of the arena's. */
@@ -512,11 +511,10 @@ xm_status_t ap_piper_solve(const ap_piper_problem_t *problem, ap_piper_plan_t *p
 
     if (problem->node_count < 1 || problem->devices < 1 || problem->devices > MOST_DEVICES ||
         problem->micro_batches < 1 || !(problem->bandwidth > 0.0)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%d layers on %d devices, %d micro-batches, %g bytes per second: at "
-                            "least one of each, and at most %d devices",
-                            problem->node_count, problem->devices, problem->micro_batches,
-                            problem->bandwidth, MOST_DEVICES);
+        return XM_INVALID("%d layers on %d devices, %d micro-batches, %g bytes per second: at "
+                          "least one of each, and at most %d devices",
+                          problem->node_count, problem->devices, problem->micro_batches,
+                          problem->bandwidth, MOST_DEVICES);
     }
     status = prepare(&solver, &edges);
     if (status == XM_OK) {

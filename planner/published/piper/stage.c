@@ -35,9 +35,7 @@ xm_status_t ap_piper_pricing_create(const ap_piper_problem_t *problem, ap_piper_
     pricing->chains = xm_arena_get(arena, count, sizeof(*pricing->chains));
     pricing->trial = xm_arena_get(arena, count, sizeof(int));
     pricing->best = xm_arena_get(arena, count, sizeof(int));
-    return arena->failed
-               ? xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d layers", problem->node_count)
-               : XM_OK;
+    return arena->failed ? XM_NO_MEMORY("%d layers", problem->node_count) : XM_OK;
 }
 
 void ap_piper_pricing_clear(ap_piper_pricing_t *pricing)

@@ -17,11 +17,6 @@
 /* Times below this are none, as in the authors' inputs. */
 static const double NO_TIME = 1e-6;
 
-static xm_status_t no_memory(int count)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d operators", count);
-}
-
 /* Paths are halved on the way, which keeps them short. The root of a group is its first node,
  * whatever the order of the joins. */
 static int find(int *parent, int node)
@@ -78,7 +73,7 @@ static xm_status_t join_colours(const ap_placement_problem_t *problem, int *pare
     const int *order = ap_placement_by_colour(problem, arena);
 
     if (order == NULL) {
-        return no_memory(problem->node_count);
+        return XM_NO_MEMORY("%d operators", problem->node_count);
     }
     for (int i = 1; i < problem->node_count; ++i) {
         if (problem->nodes[order[i]].colour == problem->nodes[order[i - 1]].colour) {
@@ -199,7 +194,7 @@ static xm_status_t join_cycles(int *parent, int nodes, const ap_precedence_t *ed
     }
     search.on_stack = xm_arena_get(arena, (size_t)nodes, sizeof(bool));
     if (arena->failed) {
-        return no_memory(nodes);
+        return XM_NO_MEMORY("%d operators", nodes);
     }
     for (int i = 0; i < edge_count; ++i) {
         ++search.first[edges[i].before + 1];
@@ -251,7 +246,7 @@ static xm_status_t absorb_free(const ap_placement_problem_t *problem, int *paren
     bool again = true;
 
     if (time == NULL) {
-        return no_memory(count);
+        return XM_NO_MEMORY("%d operators", count);
     }
     while (again) {
         again = false;
@@ -283,7 +278,7 @@ static xm_status_t number_groups(const ap_placement_problem_t *problem, int *par
     groups->cpu = xm_arena_get(&groups->arena, (size_t)count, sizeof(double));
     groups->size = xm_arena_get(&groups->arena, (size_t)count, sizeof(double));
     if (groups->arena.failed) {
-        return no_memory(count);
+        return XM_NO_MEMORY("%d operators", count);
     }
     for (int i = 0; i < count; ++i) {
         const ap_placement_node_t *node = &problem->nodes[i];
@@ -309,7 +304,7 @@ static xm_status_t list_sources(const ap_placement_problem_t *problem,
     groups->sources = xm_arena_get(arena, (size_t)problem->node_count, sizeof(*groups->sources));
     groups->takers = xm_arena_get(arena, (size_t)count, sizeof(*groups->takers));
     if (arena->failed) {
-        return no_memory(problem->node_count);
+        return XM_NO_MEMORY("%d operators", problem->node_count);
     }
     for (int i = 0; i < count; ++i) {
         edges[i] =
@@ -350,7 +345,7 @@ static xm_status_t index_sources(ap_placement_groups_t *groups)
     groups->own = xm_arena_get(arena, (size_t)groups->source_count, sizeof(int));
     groups->into = xm_arena_get(arena, (size_t)takers, sizeof(int));
     if (arena->failed) {
-        return no_memory(groups->count);
+        return XM_NO_MEMORY("%d operators", groups->count);
     }
     /* Counts go two places up, so that filling the lists leaves their beginnings. */
     for (int i = 0; i < groups->source_count; ++i) {
@@ -429,7 +424,7 @@ xm_status_t ap_placement_groups_create(const ap_placement_problem_t *problem, bo
     for (size_t i = 0; !arena->failed && i < count; ++i) {
         parent[i] = (int)i;
     }
-    status = arena->failed ? no_memory(problem->node_count)
+    status = arena->failed ? XM_NO_MEMORY("%d operators", problem->node_count)
                            : find_groups(problem, absorb, parent, forward, groups);
     if (status != XM_OK) {
         ap_placement_groups_clear(groups);

@@ -23,11 +23,6 @@ typedef struct by_id {
     int node;
 } by_id_t;
 
-static xm_status_t no_memory(void)
-{
-    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a graph");
-}
-
 /* Some inputs write 0 and 1, others false and true. */
 static bool read_flag(const json_t *value, bool *flag)
 {
@@ -46,15 +41,14 @@ static xm_status_t read_node(const json_t *item, size_t index, ap_placement_node
                        "supportedOnFpga", &supported, "cpuLatency", &node->cpu, "fpgaLatency",
                        &node->accelerator, "isBackwardNode", &backward, "size", &size, "colorClass",
                        &colour) != 0) {
-        return xm_error_set(XM_ERR_PARSE, "nodes[%zu]: %s", index, error.text);
+        return XM_MALFORMED("nodes[%zu]: %s", index, error.text);
     }
     if (!read_flag(supported, &node->on_accelerator) || !read_flag(backward, &node->backward)) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "nodes[%zu]: supportedOnFpga and isBackwardNode are 0 or 1", index);
+        return XM_MALFORMED("nodes[%zu]: supportedOnFpga and isBackwardNode are 0 or 1", index);
     }
     if (!ap_problem_is_amount(node->cpu) || !ap_problem_is_amount(node->accelerator) ||
         !ap_problem_is_amount(size)) {
-        return xm_error_set(XM_ERR_PARSE, "nodes[%zu]: a time or size is negative", index);
+        return XM_MALFORMED("nodes[%zu]: a time or size is negative", index);
     }
     node->id = id;
     node->colour = colour;
@@ -72,7 +66,7 @@ static xm_status_t find_node(const ap_placement_problem_t *problem, const by_id_
         bsearch(&key, ids, (size_t)problem->node_count, sizeof(key), xm_order_int64s);
 
     if (found == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "edges[%zu]: there is no node %" PRId64, index, id);
+        return XM_MALFORMED("edges[%zu]: there is no node %" PRId64, index, id);
     }
     *node = found->node;
     return XM_OK;
@@ -99,14 +93,12 @@ static xm_status_t read_edge(ap_placement_problem_t *problem, const by_id_t *ids
     from = &problem->nodes[edge->before];
     if (!ap_problem_is_amount(cost) ||
         (from->transfer >= 0.0 && fabs(from->transfer - cost) > COST_TOLERANCE)) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "edges[%zu]: node %" PRId64 " sends at a cost of %g, and of %g before",
+        return XM_MALFORMED("edges[%zu]: node %" PRId64 " sends at a cost of %g, and of %g before",
                             index, from->id, cost, from->transfer);
     }
     from->transfer = cost;
     if (from->backward && !problem->nodes[edge->after].backward) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "edges[%zu]: from backward node %" PRId64 " to forward node %" PRId64,
+        return XM_MALFORMED("edges[%zu]: from backward node %" PRId64 " to forward node %" PRId64,
                             index, from->id, problem->nodes[edge->after].id);
     }
     return XM_OK;
@@ -118,7 +110,7 @@ static xm_status_t read_edges(ap_placement_problem_t *problem, const json_t *lis
     xm_status_t status = XM_OK;
 
     if (ids == NULL) {
-        return no_memory();
+        return XM_NO_MEMORY("a graph");
     }
     for (int i = 0; i < problem->node_count; ++i) {
         ids[i] = (by_id_t){problem->nodes[i].id, i};
@@ -126,7 +118,7 @@ static xm_status_t read_edges(ap_placement_problem_t *problem, const json_t *lis
     qsort(ids, (size_t)problem->node_count, sizeof(*ids), xm_order_int64s);
     for (int i = 1; i < problem->node_count && status == XM_OK; ++i) {
         if (ids[i].id == ids[i - 1].id) {
-            status = xm_error_set(XM_ERR_PARSE, "two nodes have the id %" PRId64, ids[i].id);
+            status = XM_MALFORMED("two nodes have the id %" PRId64, ids[i].id);
         }
     }
     for (size_t i = 0; i < (size_t)problem->edge_count && status == XM_OK; ++i) {
@@ -140,13 +132,12 @@ static xm_status_t check_acyclic(ap_placement_problem_t *problem)
 {
     int *order = xm_arena_get(&problem->arena, (size_t)problem->node_count, sizeof(*order)), placed;
     xm_status_t status = order == NULL
-                             ? no_memory()
+                             ? XM_NO_MEMORY("a graph")
                              : ap_precedence_order(problem->node_count, problem->edges,
                                                    problem->edge_count, true, order, &placed);
 
-    return status == XM_OK && placed < problem->node_count
-               ? xm_error_set(XM_ERR_PARSE, "the graph has a cycle")
-               : status;
+    return status == XM_OK && placed < problem->node_count ? XM_MALFORMED("the graph has a cycle")
+                                                           : status;
 }
 
 static xm_status_t read_problem(json_t *document, void *into)
@@ -159,12 +150,12 @@ static xm_status_t read_problem(json_t *document, void *into)
     if (json_unpack_ex(document, &error, 0, "{s:F, s:i, s:i, s:o, s:o}", "maxSizePerFPGA",
                        &problem->memory, "maxFPGAs", &problem->accelerators, "maxCPUs",
                        &problem->cpus, "nodes", &nodes, "edges", &edges) != 0) {
-        return xm_error_set(XM_ERR_PARSE, "%s", error.text);
+        return XM_MALFORMED("%s", error.text);
     }
     if (!ap_problem_is_graph(nodes, edges, INT32_MAX / 2) || problem->accelerators < 0 ||
         problem->cpus < 0) {
-        return xm_error_set(
-            XM_ERR_PARSE, "nodes and edges must be lists, one node at least, and devices counted");
+        return XM_MALFORMED(
+            "nodes and edges must be lists, one node at least, and devices counted");
     }
     problem->node_count = (int)json_array_size(nodes);
     problem->edge_count = (int)json_array_size(edges);
@@ -173,7 +164,7 @@ static xm_status_t read_problem(json_t *document, void *into)
     problem->edges =
         xm_arena_get(&problem->arena, (size_t)problem->edge_count, sizeof(*problem->edges));
     if (problem->arena.failed) {
-        return no_memory();
+        return XM_NO_MEMORY("a graph");
     }
     for (size_t i = 0; i < (size_t)problem->node_count && status == XM_OK; ++i) {
         status = read_node(json_array_get(nodes, i), i, &problem->nodes[i]);

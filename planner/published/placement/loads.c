@@ -21,7 +21,7 @@ static xm_status_t add_transfers(const ap_placement_problem_t *problem, const in
     size_t count = 0;
 
     if (crossings == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d edges", problem->edge_count);
+        return XM_NO_MEMORY("%d edges", problem->edge_count);
     }
     for (int i = 0; i < problem->edge_count; ++i) {
         int node = problem->edges[i].before, from = device_of[node];
@@ -48,8 +48,7 @@ static xm_status_t check_colours(const ap_placement_problem_t *problem, const in
     const int *order = ap_placement_by_colour(problem, arena);
 
     if (order == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d operators",
-                            problem->node_count);
+        return XM_NO_MEMORY("%d operators", problem->node_count);
     }
     for (int i = 1; i < problem->node_count; ++i) {
         int a = order[i - 1], b = order[i];
@@ -99,7 +98,7 @@ xm_status_t ap_placement_loads(const ap_placement_problem_t *problem, const int 
     xm_status_t status;
 
     if (sizes == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d devices", devices);
+        return XM_NO_MEMORY("%d devices", devices);
     }
     for (int device = 0; device < devices; ++device) {
         loads[device] = 0.0;
@@ -122,8 +121,7 @@ xm_status_t ap_placement_init(const ap_placement_problem_t *problem, ap_placemen
     placement->loads = xm_arena_get(&placement->arena, (size_t)placement->devices, sizeof(double));
     placement->device_of =
         xm_arena_get(&placement->arena, (size_t)problem->node_count, sizeof(int));
-    return placement->arena.failed ? xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a placement")
-                                   : XM_OK;
+    return placement->arena.failed ? XM_NO_MEMORY("a placement") : XM_OK;
 }
 
 xm_status_t ap_placement_finish(const ap_placement_problem_t *problem,

@@ -260,10 +260,9 @@ static xm_status_t solve_over(search_t *search, int *device_of_group, double *lo
     if (status == XM_OK) {
         *load = search->best[count * (size_t)search->slots - 1];
         if (isinf(*load)) {
-            status = xm_error_set(XM_ERR_NO_SOLUTION,
-                                  "no contiguous placement fits %d accelerators of %g and %d CPUs",
-                                  search->problem->accelerators, search->problem->memory,
-                                  search->problem->cpus);
+            status = XM_NO_SOLUTION(
+                "no contiguous placement fits %d accelerators of %g and %d CPUs",
+                search->problem->accelerators, search->problem->memory, search->problem->cpus);
         } else {
             trace(search, &walk, device_of_group);
         }
@@ -320,10 +319,9 @@ static xm_status_t check_problem(const ap_placement_problem_t *problem)
     if (problem->node_count < 1 || problem->accelerators < 0 || problem->cpus < 0 ||
         problem->accelerators + problem->cpus < 1 ||
         (int64_t)(problem->cpus + 1) * (problem->accelerators + 1) > MOST_SLOTS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%d operators on %d accelerators and %d CPUs: at least one of each "
-                            "kind, and not that many devices",
-                            problem->node_count, problem->accelerators, problem->cpus);
+        return XM_INVALID("%d operators on %d accelerators and %d CPUs: at least one of each kind, "
+                          "and not that many devices",
+                          problem->node_count, problem->accelerators, problem->cpus);
     }
     return XM_OK;
 }

@@ -67,7 +67,7 @@ static xm_status_t search_groups(ap_placement_groups_t *groups, const ap_placeme
         searches[query->kind](&state);
     }
     if (arena->failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu groups", count);
+        return XM_NO_MEMORY("%zu groups", count);
     }
     if (state.best_value.excess > 0.0) {
         return xm_error_set(XM_ERR_NO_SOLUTION,

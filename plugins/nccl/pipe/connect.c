@@ -58,7 +58,7 @@ static xm_status_t say(xm_pipe_t *pipe, const void *bytes, size_t length)
     uint8_t *grown = realloc(pipe->out, pipe->out_length + length);
 
     if (grown == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu bytes of a handshake", length);
+        return XM_NO_MEMORY("%zu bytes of a handshake", length);
     }
     memcpy(grown + pipe->out_length, bytes, length);
     pipe->out = grown;
@@ -97,7 +97,7 @@ static xm_status_t expect(xm_pipe_t *pipe, size_t length)
     uint8_t *grown = realloc(pipe->in, length);
 
     if (grown == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu bytes of a handshake", length);
+        return XM_NO_MEMORY("%zu bytes of a handshake", length);
     }
     pipe->in = grown;
     pipe->in_have = 0;
@@ -196,7 +196,7 @@ static xm_status_t join_transport(xm_pipe_t *pipe)
     xm_status_t status;
 
     if (all == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the addresses of a pipe");
+        return XM_NO_MEMORY("the addresses of a pipe");
     }
     blobs[pipe->sender ? SENDER : RECEIVER] = pipe->blob;
     lengths[pipe->sender ? SENDER : RECEIVER] = pipe->blob_length;
@@ -403,7 +403,7 @@ xm_status_t xm_pipe_listen(const xm_pipe_params_t *params, uint8_t handle[XM_PIP
 
     self = calloc(1, sizeof(*self));
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a listener");
+        return XM_NO_MEMORY("a listener");
     }
     self->fd = -1;
     self->timeout = params->timeout > 0 ? params->timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
@@ -422,7 +422,7 @@ xm_status_t xm_pipe_listen(const xm_pipe_params_t *params, uint8_t handle[XM_PIP
         status = xm_job_secret_random(self->handle.nonce, sizeof(self->handle.nonce));
     }
     if (status == XM_OK && self->nics == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a listener");
+        status = XM_NO_MEMORY("a listener");
     }
     if (status < 0) {
         xm_pipe_listener_destroy(self);

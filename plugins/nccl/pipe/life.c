@@ -20,7 +20,7 @@ xm_status_t xm_pipe_create(bool sender, const char *nics, double timeout, xm_pip
     xm_pipe_t *self = calloc(1, sizeof(*self));
 
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a pipe");
+        return XM_NO_MEMORY("a pipe");
     }
     self->sender = sender;
     self->fd = -1;
@@ -30,7 +30,7 @@ xm_status_t xm_pipe_create(bool sender, const char *nics, double timeout, xm_pip
     if (self->nics == NULL || pthread_mutex_init(&self->lock, NULL) != 0) {
         free(self->nics);
         free(self);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a pipe");
+        return XM_NO_MEMORY("a pipe");
     }
     *pipe = self;
     return XM_OK;

@@ -171,7 +171,7 @@ static xm_status_t start_receiver(xm_pipe_t *pipe)
     xm_status_t status = XM_OK;
 
     if (receiver == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the messages of a pipe");
+        return XM_NO_MEMORY("the messages of a pipe");
     }
     pipe->receiver = receiver;
     receiver->last = &receiver->first;
@@ -191,7 +191,7 @@ xm_status_t xm_pipe_start(xm_pipe_t *pipe)
 
     pipe->requests = calloc(XM_PIPE_REQUESTS_MAX, sizeof(*pipe->requests));
     if (pipe->requests == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the requests of a pipe");
+        return XM_NO_MEMORY("the requests of a pipe");
     }
     for (int i = XM_PIPE_REQUESTS_MAX - 1; i >= 0; --i) {
         pipe->requests[i].pipe = pipe;

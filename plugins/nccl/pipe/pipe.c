@@ -39,11 +39,10 @@ static void give_request(xm_pipe_request_t *request)
 static xm_status_t enter(xm_pipe_t *pipe, bool sender)
 {
     if (pipe->stage != XM_PIPE_STAGE_OPEN || pipe->sender != sender) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a pipe's %s end does not %s",
-                            pipe->sender ? "sending" : "receiving",
-                            pipe->stage != XM_PIPE_STAGE_OPEN ? "work yet"
-                            : sender                          ? "send"
-                                                              : "receive");
+        return XM_INVALID("a pipe's %s end does not %s", pipe->sender ? "sending" : "receiving",
+                          pipe->stage != XM_PIPE_STAGE_OPEN ? "work yet"
+                          : sender                          ? "send"
+                                                            : "receive");
     }
     if (pipe->fault_status == XM_OK &&
         (pipe->free_requests == NULL || (sender && pipe->sent - pipe->acked >= XM_PIPE_WINDOW))) {
@@ -97,9 +96,8 @@ xm_status_t xm_pipe_receive(xm_pipe_t *pipe, int count, void *const *buffers, co
 
     *request = NULL;
     if (count < 1 || count > XM_PIPE_GROUP_MAX) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a receive of %d messages; 1 to %d are possible", count,
-                            XM_PIPE_GROUP_MAX);
+        return XM_INVALID("a receive of %d messages; 1 to %d are possible", count,
+                          XM_PIPE_GROUP_MAX);
     }
     (void)pthread_mutex_lock(&pipe->lock);
     status = enter(pipe, false);
@@ -184,7 +182,7 @@ xm_status_t xm_pipe_register(xm_pipe_t *pipe, void *address, size_t length, xm_m
     (void)pthread_mutex_lock(&pipe->lock);
     status = pipe->stage == XM_PIPE_STAGE_OPEN
                  ? xm_transport_memory_register(pipe->transport, address, length, memory)
-                 : xm_error_set(XM_ERR_INVALID_ARGUMENT, "the pipe is not open yet");
+                 : XM_INVALID("the pipe is not open yet");
     (void)pthread_mutex_unlock(&pipe->lock);
     return status;
 }

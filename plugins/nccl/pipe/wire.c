@@ -45,9 +45,8 @@ static xm_status_t check_start(const uint8_t *bytes, const char *magic, const ch
         return xm_error_set(XM_ERR_CORRUPT, "this is no %s of a crossmesh pipe", what);
     }
     if (xm_get_le(bytes + MAGIC_SIZE, VERSION_SIZE) != XM_PIPE_VERSION) {
-        return xm_error_set(
-            XM_ERR_MISMATCH, "the %s is of version %d of crossmesh's pipes, this is version %d",
-            what, (int)xm_get_le(bytes + MAGIC_SIZE, VERSION_SIZE), XM_PIPE_VERSION);
+        return XM_MISMATCH("the %s is of version %d of crossmesh's pipes, this is version %d", what,
+                           (int)xm_get_le(bytes + MAGIC_SIZE, VERSION_SIZE), XM_PIPE_VERSION);
     }
     return XM_OK;
 }
@@ -181,7 +180,7 @@ xm_status_t xm_pipe_read_hello(const uint8_t bytes[XM_PIPE_HELLO_SIZE],
     hello->name[XM_PIPE_NAME_SIZE - 1] = '\0';
     xm_job_secret_prove(secret, role, hello->nonce, own, bytes, PROVED_SIZE, proof);
     if (!xm_job_secret_equal(proof, bytes + PROVED_SIZE)) {
-        return xm_error_set(XM_ERR_MISMATCH, "a stranger: it does not have the pipe's handle");
+        return XM_MISMATCH("a stranger: it does not have the pipe's handle");
     }
     return XM_OK;
 }

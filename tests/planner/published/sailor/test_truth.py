@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-SOURCE, AUTOPAR, BENCH = os.environ["SOURCE_DIR"], os.environ["AUTOPAR"], os.environ["BENCH_DIR"]
+SOURCE, AUTOPAR = os.environ["SOURCE_DIR"], os.environ["AUTOPAR"]
 PLACES = [os.environ.get("SAILOR_DATA", ""), os.path.join(SOURCE, "../shared/data/sailor"),
           os.path.join(SOURCE, "../../shared/data/sailor")]
 failures = []
@@ -28,9 +28,9 @@ def main():
     with open(os.path.join(SOURCE, "docs/truth.md"), encoding="utf-8") as file:
         page = file.read()
     with tempfile.TemporaryDirectory() as folder:
-        names = {"mkdir": "mkdir", "autopar": AUTOPAR, "published_plans": os.path.join(BENCH, "published_plans")}
+        names = {"mkdir": "mkdir", "autopar": AUTOPAR, "published_plans.py": os.path.join(SOURCE, "bench/probes/published_plans.py")}
         tables = re.findall(r"```\n(# plan.*?)\n```", page, re.S)
-        for command in re.findall(r"^(?:autopar|mkdir|build/release/bench/published_plans) .*$", page, re.M):
+        for command in re.findall(r"^(?:autopar|mkdir|bench/probes/published_plans.py) .*$", page, re.M):
             words = command.replace("../shared/data/sailor", data).replace("tests/", SOURCE + "/tests/").split()
             words[0] = names[os.path.basename(words[0])]
             done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=500, check=False)
