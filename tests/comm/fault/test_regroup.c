@@ -71,11 +71,12 @@ static void get_up(slot_t *slot)
 static int give_up(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     slot_t slot = {0};
-    double deadline = local_now() + DEADLINE_S / 2.0;
     xm_status_t status = XM_OK;
+    double deadline;
 
     sit_down(env, listen_fd, &slot);
     regroup(&slot);
+    deadline = local_now() + DEADLINE_S / 2.0;
     if (env->rank == 0) {
         xm_bootstrap_abort(slot.bootstrap, "the disk is full");
         local_sleep(*(int *)arg);
