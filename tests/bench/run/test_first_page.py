@@ -59,7 +59,7 @@ with tempfile.TemporaryDirectory() as work:
     profile["fabric"] = {"bytes_per_s": 4.9074e9, "spread": 0.39}
     write(f"{work}/out/cluster.json", profile)
     told = call(page, "probe", cwd=work)
-    expect("float32 21.2, int8 110 (±37 %) GFLOP/s; memory 2.54 GB/s" in told and "fabric 4.9 (±39 %)" in told, told)
+    expect("float32 21.2, int8 110 (±37 %) GFLOP/s;" in told and " memory 2.54 GB/s" in told and "fabric 4.9 (±39 %)" in told, told)
     call(autopar, "plan", "--model", "gpt-2.6b", "--cluster", "p3-8x8", "--hosts", "2", "--devices-per-host", "4",
          "-o", "out/plan.json", cwd=work)
     shutil.copy(f"{work}/out/plan.json", f"{work}/out/machine.json")
