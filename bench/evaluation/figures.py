@@ -28,7 +28,7 @@ MARKS = {"systems": ("o", "three systems"), "large": ("s", "four times the size"
          "published": ("*", "published strategies"), "ablation": ("^", "ablation"), "fanout": ("D", "fan-out"),
          "nics": ("v", "several NICs"), "rails": ("<", "a NIC for each rank"), "cpu": ("P", "processor time"), "model": ("X", "a model")}
 MARK_COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000", "#7b3f61"]
-LEAST = 0.5  # where the logarithmic axis of time over bound begins
+LEAST = 0.9  # where the logarithmic axis of time over bound begins; bars stand on the bound
 STYLE = {
     "svg.fonttype": "none", "svg.hashsalt": "crossmesh", "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Verdana"], "font.size": 10, "axes.spines.top": False,
@@ -95,7 +95,7 @@ def systems(documents, folder):
         axes.set_yscale("log")
         axes.set_ylim(LEAST, top)
         plain_log_axis(axes.yaxis, LEAST, top)
-        bars(axes, part, names, lambda value: value, base=LEAST)
+        bars(axes, part, names, lambda value: value, base=1)
         axes.axhline(1, color="black", linewidth=0.9, linestyle=(0, (4, 2)))
         axes.text(len(part) - 0.4, 1, " bound", va="center", fontsize=9)
         axes.set_ylabel("time / lower bound")
