@@ -329,7 +329,8 @@ def prediction(documents):
     return Section("Prediction",
                    "Simulated time over the measured median, less one, of every result of "
                    "`reshard-bench` above. The simulation knows the rates that `autopar probe` "
-                   "measured, and nothing of the runs.", [table],
+                   "measured, and nothing of the runs. Nearly all errors are below zero: what a run has beside the model "
+                   "(interrupts, ranks that wait for a processor, TCP that slows down) only ever adds time.", [table],
                    {"paper-prediction": "simulated against measured time, with the band of ±5 %"})
 
 
