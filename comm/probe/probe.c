@@ -31,7 +31,7 @@ enum {
 };
 
 static const uint64_t default_max_bytes = UINT64_C(64) << 20;
-static const double default_budget = 60, compute_seconds = 0.15, copy_seconds = 0.6;
+static const double default_budget = 60, compute_seconds = 0.15, copy_seconds = 1.5;
 
 /* Parts of the wait limit that one size of a ping-pong may take: the other ranks wait meanwhile. */
 static const double wait_share = 1.0 / 60;

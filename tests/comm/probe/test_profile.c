@@ -456,7 +456,9 @@ static double stream_rate(char *to, const char *from, size_t bytes)
 }
 
 /* The memory rate against that of passes over arrays of their own, in turns, the best of each: what
- * else the machine does only makes them slower. The first try that agrees counts. */
+ * else the machine does only makes them slower. Other work on the machine can still change either,
+ * so this finds what is wrong by a factor, as missing pages are; bench/memory.sh says how near they
+ * are on a quiet one. The first try that agrees counts. */
 START_TEST(the_memory_rate_is_that_of_a_pass_over_arrays)
 {
     enum { TURNS = 7, TRIES = 5 };
@@ -467,7 +469,7 @@ START_TEST(the_memory_rate_is_that_of_a_pass_over_arrays)
     double ratio = 0;
 
     ck_assert(arrays != MAP_FAILED && from != NULL && to != NULL);
-    for (int try = 0; try < TRIES && !(ratio > 0.85 && ratio < 1.15); ++try) {
+    for (int try = 0; try < TRIES && !(ratio > 0.6 && ratio < 1.7); ++try) {
         double probed = 0, streamed = 0;
 
         memset(arrays, try + 1, bytes);
@@ -477,7 +479,7 @@ START_TEST(the_memory_rate_is_that_of_a_pass_over_arrays)
         }
         ratio = probed / streamed;
     }
-    ck_assert_msg(ratio > 0.85 && ratio < 1.15, "the probe's rate is %.2f of the passes'", ratio);
+    ck_assert_msg(ratio > 0.6 && ratio < 1.7, "the probe's rate is %.2f of the passes'", ratio);
     free(from);
     free(to);
     (void)munmap(arrays, 2 * bytes);
