@@ -16,6 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A table of all runs of as many hosts takes 256 MiB. */
+enum { MOST_DIFFERENT = 8192 };
+
 /* The index of the class of such hosts; `count` where there is none. */
 static int find_class(const ap_device_classes_t *classes, const xm_cluster_device_t *device,
                       double nic)
@@ -63,12 +66,12 @@ static xm_status_t classify(ap_device_classes_t *classes, const xm_cluster_profi
 {
     int hosts = classes->hosts;
 
-    for (int first = 0; first < hosts; ++first) {
+    for (int first = 0; first < classes->firsts; ++first) {
         xm_cluster_device_t least = {0};
         double slowest = INFINITY;
 
         for (int count = 1; count <= hosts; ++count) {
-            int *class = &of[first * hosts + count - 1];
+            int *class = &of[(size_t)first * (size_t)hosts + (size_t)count - 1];
             int place = first + count - 1, host;
             xm_cluster_device_t device;
             double nic;
@@ -116,7 +119,17 @@ static xm_status_t make(const xm_cluster_profile_t *profile, ap_memory_budget_t 
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for kinds of devices");
     }
     made->hosts = (int)hosts;
-    made->of = malloc(hosts * hosts * sizeof(*made->of));
+    made->firsts =
+        xm_cluster_profile_hosts_differ(profile) || xm_cluster_profile_devices_differ(profile)
+            ? (int)hosts
+            : 1;
+    if (made->firsts > MOST_DIFFERENT) {
+        free(made);
+        return xm_error_set(XM_ERR_UNSUPPORTED,
+                            "%zu hosts that differ: at most %d can be planned for", hosts,
+                            MOST_DIFFERENT);
+    }
+    made->of = malloc((size_t)made->firsts * hosts * sizeof(*made->of));
     if (made->of == NULL) {
         free(made);
         return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu hosts", hosts);
@@ -148,7 +161,7 @@ xm_status_t ap_device_classes_widen(ap_device_classes_t *classes,
                                     const int *order)
 {
     size_t hosts = (size_t)classes->hosts;
-    int *of = malloc(hosts * hosts * sizeof(*of));
+    int *of = malloc((size_t)classes->firsts * hosts * sizeof(*of));
     xm_status_t status;
 
     if (of == NULL) {
@@ -170,7 +183,9 @@ xm_status_t ap_device_classes_arrange(const ap_device_classes_t *whole,
 
 int ap_device_classes_find(const ap_device_classes_t *classes, int first_host, int hosts)
 {
-    return classes->of[first_host * classes->hosts + hosts - 1];
+    int first = classes->firsts > 1 ? first_host : 0;
+
+    return classes->of[(size_t)first * (size_t)classes->hosts + (size_t)hosts - 1];
 }
 
 void ap_device_classes_destroy(ap_device_classes_t *classes)

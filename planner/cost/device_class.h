@@ -25,8 +25,9 @@ typedef struct ap_device_class {
 
 typedef struct ap_device_classes {
     int count, hosts;
+    int firsts; /**< first hosts that matter: 1 where all hosts are alike */
     ap_device_class_t *classes;
-    int *of;    /**< [first host][hosts - 1]: the class of a run; -1 beyond the last host */
+    int *of;    /**< [firsts][hosts - 1]: the class of a run; -1 beyond the last host */
     bool *some; /**< [class][hosts - 1]: in some order there is such a run of so many hosts */
     const struct ap_device_classes *whole; /**< whose classes these are; NULL: its own */
 } ap_device_classes_t;
