@@ -55,13 +55,13 @@ double rb_update_share(const xm_plan_t *plan, rb_changes_t pattern, double densi
         int64_t unit = unit_of(plan, transfer.task, pattern),
                 elements = transfer.end - transfer.first;
         int64_t chunk = xm_plan_chunk_elements(plan, transfer.task), rest = elements % chunk;
+        int64_t whole = elements / chunk;
 
         if (xm_transfer_is_copy(&transfer, route)) {
             continue;
         }
-        sent +=
-            route->count * ((double)(elements / chunk) * chunk_bytes(chunk, size, unit, density) +
-                            (rest > 0 ? chunk_bytes(rest, size, unit, density) : 0));
+        sent += route->count * ((double)whole * chunk_bytes(chunk, size, unit, density) +
+                                (rest > 0 ? chunk_bytes(rest, size, unit, density) : 0));
         everything += (double)(route->count * elements * size);
     }
     return everything > 0 ? sent / everything : 0;

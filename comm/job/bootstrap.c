@@ -135,7 +135,7 @@ static xm_status_t await_gathered(xm_bootstrap_t *bootstrap, double timeout)
             return xm_bootstrap_allgather_abandon(bootstrap, timeout);
         }
         if (bootstrap->silence > 0) {
-            double pause = (double)(bootstrap->silence / XM_BOOTSTRAP_SIGNS) * 1e-9;
+            double pause = (double)bootstrap->silence / XM_BOOTSTRAP_SIGNS * 1e-9;
 
             remaining = pause < remaining ? pause : remaining;
         }

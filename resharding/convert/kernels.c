@@ -161,6 +161,7 @@ INLINE void put(void *wide, bool float32, int64_t i, float value)
 DEFINE_MAXIMUM(maximum16, int16_t, 0x7fff)
 DEFINE_MAXIMUM(maximum32, int32_t, 0x7fffffff)
 
+/* Attributes and statements cannot stand in parentheses. NOLINTBEGIN(bugprone-macro-parentheses) */
 /* The type of the wide elements is a constant in each copy of a loop. */
 #define WIDE_LOOPS(attributes, suffix, name, parameters, body)                                     \
     attributes static void name##_##suffix parameters                                              \
@@ -221,6 +222,8 @@ DEFINE_MAXIMUM(maximum32, int32_t, 0x7fffffff)
                         from_bfloat16_##suffix,                                                    \
                         from_fp8_##suffix,                                                         \
                         from_int8_##suffix};
+
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 DEFINE_KERNELS(portable, "portable", )
 

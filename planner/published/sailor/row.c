@@ -131,8 +131,8 @@ static double layer_seconds(const ap_sailor_t *sailor, const ap_sailor_row_t *ro
         {
             json_t *value = json_array_get(json_object_get(layers, text), what);
 
-            if (json_is_number(value) && atoi(samples) >= row->samples &&
-                atoi(degree) <= row->degree) {
+            if (json_is_number(value) && strtol(samples, NULL, 10) >= row->samples &&
+                strtol(degree, NULL, 10) <= row->degree) {
                 least = fmin(least, json_number_value(value));
             }
         }
