@@ -150,20 +150,22 @@ static double transfers(const pass_t *pass)
     return sum;
 }
 
-static void move_unit(const pass_t *pass, int unit, int device)
+static double time_on(const pass_t *pass, int group, int device)
 {
     const ap_placement_groups_t *groups = pass->state->groups;
 
+    return device < pass->state->problem->accelerators ? groups->accelerator[group]
+                                                       : groups->cpu[group];
+}
+
+static void move_unit(const pass_t *pass, int unit, int device)
+{
     for (int i = pass->first[unit]; i < pass->first[unit + 1]; ++i) {
         int group = pass->members[i], home = pass->state->device_of[group];
 
         if (home != device) {
-            int accelerators = pass->state->problem->accelerators;
-
-            pass->held[home] -=
-                home < accelerators ? groups->accelerator[group] : groups->cpu[group];
-            pass->held[device] +=
-                device < accelerators ? groups->accelerator[group] : groups->cpu[group];
+            pass->held[home] -= time_on(pass, group, home);
+            pass->held[device] += time_on(pass, group, device);
             ap_placement_move(pass->state, group, device);
         }
     }
@@ -278,9 +280,7 @@ static void count_held(const pass_t *pass)
     for (int group = 0; group < state->groups->count; ++group) {
         int device = state->device_of[group];
 
-        pass->held[device] += device < state->problem->accelerators
-                                  ? state->groups->accelerator[group]
-                                  : state->groups->cpu[group];
+        pass->held[device] += time_on(pass, group, device);
     }
 }
 
@@ -356,8 +356,7 @@ static void cut_in_order(const ap_placement_state_t *state, const int *order, in
 }
 
 /* Groups in an order in which all edges point forward: what became ready first comes first, or,
- * with
- * @p deep, what became ready last, which follows one branch of the graph to its end. */
+ * with @p deep, what became ready last, which follows one branch of the graph to its end. */
 static bool sort_groups(const ap_placement_state_t *state, bool deep, int *order)
 {
     const ap_placement_groups_t *groups = state->groups;
