@@ -21,6 +21,7 @@ except ImportError as error:
 from ._apply import Applied, apply
 from ._job import default_job, shutdown
 from ._plan import Plan, load_plan, plan
+from ._probe import probe
 from ._sync import WeightSync
 from ._tracing import record
 from ._transfer import StateDictTransfer, redistribute, reshard_state_dict
@@ -34,6 +35,7 @@ __all__ = [
     "default_job",
     "load_plan",
     "plan",
+    "probe",
     "record",
     "redistribute",
     "reshard_state_dict",

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Predicted and measured steps of one transformer, trained by PyTorch on two ranks with one thread each under three
+plans: cut by samples, by features, and into two stages.
+
+    autopar probe -n 2 -o cluster.json
+    OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 bench/training.py cluster.json [STEPS]
+
+Width 256, 4 blocks of 4 heads, vocabulary 4096, sequence 128, batch 16 in 4 micro-batches, AdamW. The ranks measure what
+PyTorch makes of the cluster first (crossmesh.torch.probe); a plan's rounds alternate with the others'. Ends with 1
+where a median is not within 10 % of its prediction, or the order of the plans is another.
+"""
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from crossmesh import torch as crossmesh
+from torch import nn
+from torch.nn import functional
+
+WIDTH, HEADS, WORDS, LENGTH, BATCH, MICRO_BATCHES = 256, 4, 4096, 128, 16, 4
+PLANS = {"data": (1, 2, 1), "tensor": (1, 1, 2), "pipeline": (2, 1, 1)}
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
+        self.query, self.key, self.value, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        y = self.norms[0](x)
+        heads = (part(y).unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
+        x = x + self.out(functional.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.down(functional.gelu(self.up(self.norms[1](x))))
+
+
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Parameter(torch.zeros(LENGTH, WIDTH))
+        self.blocks = nn.Sequential(*(Block() for _ in range(4)))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS, bias=False)
+
+    def forward(self, tokens):
+        return self.head(self.norm(self.blocks(self.words(tokens) + self.places)))
+
+
+def loss(output, target):
+    return functional.cross_entropy(output.flatten(0, 1), target.flatten())
+
+
+def main():
+    steps = int(sys.argv[2]) if len(sys.argv) > 2 else 12
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    torch.manual_seed(1)
+    batch, target = torch.randint(0, WORDS, (2, BATCH, LENGTH))
+    common = {"loss": loss, "target": target, "micro_batches": MICRO_BATCHES}
+    profile = crossmesh.probe(sys.argv[1], model=Transformer(), example_args=(batch,), **common)
+    runs = {}
+    for name, (stages, data, tensor) in PLANS.items():
+        model = Transformer()
+        plan = crossmesh.plan(model, (batch,), profile, stages=stages, data_parallel=data, tensor_parallel=tensor, **common)
+        applied = crossmesh.apply(model, plan)
+        runs[name] = (plan.step_seconds, applied, torch.optim.AdamW(applied.parameters(), 1e-4), [])
+    for _ in range(steps + 2):
+        for _, applied, optimizer, times in runs.values():
+            dist.barrier()
+            begin = time.perf_counter()
+            optimizer.zero_grad()
+            applied.step(batch, target)
+            optimizer.step()
+            dist.barrier()
+            times.append(time.perf_counter() - begin)
+    measured = {name: statistics.median(times[2:]) for name, (*_, times) in runs.items()}
+    for name, (predicted, applied, *_) in runs.items():
+        if dist.get_rank() == 0:
+            print(f"{name:9} predicted {1e3 * predicted:7.1f} ms  measured {1e3 * measured[name]:7.1f} ms  "
+                  f"{100 * (predicted / measured[name] - 1):+6.1f} %")
+        applied.close()
+    good = all(abs(runs[name][0] / measured[name] - 1) <= 0.1 for name in runs)
+    good = good and sorted(runs, key=measured.get) == sorted(runs, key=lambda name: runs[name][0])
+    dist.destroy_process_group()
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""crossmesh.torch.probe(): what it adds to a profile is complete, the same on all ranks, and what plan() counts with."""
+
+import copy
+import os
+import re
+import unittest
+
+import torch
+import torch.distributed as dist
+
+import plan_case
+import ranks
+import torch_case
+from crossmesh.torch import plan, probe
+
+
+def mean_square(output, target):
+    return (output - target).square().mean()
+
+
+def model():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64))
+
+
+def probed(rank):
+    """Four ranks, as two hosts of two."""
+    os.environ["LOCAL_WORLD_SIZE"] = "2"
+    torch_case.join()
+    before = {**plan_case.CLUSTER, "version": 2, "op_times": [
+        {"op": "einsum", "flops": 1.0, "bytes": 1.0, "seconds": 9.0, "type": "float32"},
+        {"op": "einsum", "flops": 1.0, "bytes": 1.0, "seconds": 9.0, "type": "float16"}]}  # fmt: skip
+    given = copy.deepcopy(before)
+    batch, target = torch.randn(32, 64), torch.randn(32, 64)
+    common = {"loss": mean_square, "target": target, "micro_batches": 2}
+    made = probe(before, max_bytes=1 << 14, seconds=1e-3, model=model(), example_args=(batch,), **common)
+    assert before == given, "the profile that was given has changed"
+    every = [None] * 4
+    dist.all_gather_object(every, made)
+    assert all(one == made for one in every), "ranks have different profiles"
+    # Entries of the same kind and type are replaced, others stay.
+    einsums = [entry for entry in made["op_times"] if entry["op"] == "einsum"]
+    assert sum(entry["type"] == "float16" for entry in einsums) == 1 and len(einsums) == 5, einsums
+    axes = {(c["hosts"], c["devices_per_host"], c["groups_per_host"]) for c in made["collectives"]}
+    assert axes == {(1, 2, 1), (2, 1, 2), (2, 2, 1)} and len(made["collectives"]) == 12
+    for collective in made["collectives"]:
+        sizes, times = zip(*collective["curve"])
+        assert list(sizes) == sorted(set(sizes)) and sizes[0] <= 1024 and sizes[-1] <= 1 << 14, sizes
+        assert all(early < late for early, late in zip((0, *times), times)), times
+    # The step that was measured is the one that the planner predicts.
+    measured = float(re.search(r"a step takes (\S+) s$", made["provenance"])[1])
+    alone = plan(model(), (batch,), made, stages=1, hosts=1, devices_per_host=1, **common)
+    assert abs(alone.step_seconds / measured - 1) < 0.02, (alone.step_seconds, measured)
+    # Collectives count as measured: where they take an hour, so does a plan that has them.
+    slow = copy.deepcopy(made)
+    for collective in slow["collectives"]:
+        collective["curve"] = [[size, 3600 + seconds] for size, seconds in collective["curve"]]
+    here = plan(model(), (batch,), slow, stages=1, hosts=1, devices_per_host=2, data_parallel=2, tensor_parallel=1, **common)
+    assert here.step_seconds > 3600, here.step_seconds
+    torch_case.leave()
+
+
+def uneven(rank):
+    os.environ["LOCAL_WORLD_SIZE"] = "2"
+    torch_case.join()
+    try:
+        probe(plan_case.CLUSTER)
+        raise AssertionError("three ranks are not two on each host")
+    except ValueError as error:
+        assert str(error) == "3 ranks are not 2 on each host", error
+    torch_case.leave()
+
+
+class Probe(unittest.TestCase):
+    def test_two_hosts_of_two(self):
+        ranks.run(4, probed, timeout=ranks.TIMEOUT)
+
+    def test_uneven_hosts(self):
+        ranks.run(3, uneven, timeout=ranks.TIMEOUT)
+
+
+if __name__ == "__main__":
+    unittest.main()
