@@ -111,7 +111,7 @@ def _operators(
     entries = []
     for n in SIZES:
         for kind, flops, moved, run in _cases(dtype, place, n, optimizer):
-            took = _median_seconds(run, seconds, place)
+            took = _seconds(run, seconds, place)
             entries.append({"op": kind, "flops": flops, "bytes": moved, "seconds": took, "type": dtype_name(dtype)})
     return entries
 
@@ -152,7 +152,7 @@ def _step_seconds(
             (made if loss is None else loss(made, values[-1])).backward()
         update.step()
 
-    return _median_seconds(step, 0.0, inputs[0].device)
+    return _seconds(step, 0.0, inputs[0].device)
 
 
 def _axes(mesh: DeviceMesh, hosts: int, local: int) -> Iterable[tuple[DeviceMesh, dict[str, int]]]:
@@ -180,21 +180,28 @@ def _curve(
         def move(given: DTensor = given) -> object:
             return given.redistribute(placements=[dst]).to_local()
 
-        took = _median_seconds(move, seconds, place)
+        took = _seconds(move, seconds, place, statistics.mean, torch.randn(512, 512, device=place))
         points.append([4 * side * side, max(took, points[-1][1] * 1.01) if points else took])
         asked *= 4
     return points
 
 
-def _median_seconds(run: Callable[[], object], seconds: float, place: torch.device) -> float:
-    """Of as many runs as fit into the time, as many on all ranks: of each run what the slowest rank took, of these the
-    median. Ranks begin together once, and then follow one another as they do in training."""
+def _seconds(
+    run: Callable[[], object], seconds: float, place: torch.device,
+    middle: Callable[[list[float]], float] = statistics.median, product: torch.Tensor | None = None,
+) -> float:  # fmt: skip
+    """What a run takes on the slowest rank: the middle of as many runs as fit into the time, as many on all ranks.
+
+    Operators are told by their median. Of collectives a step has many, one after the other, so their mean is what counts,
+    and a product of matrices stands between them: ranks come at times of their own then, from work, as in training."""
 
     def once() -> float:
+        if product is not None:
+            torch.mm(product, product)
+        _finish(place)
         begin = time.perf_counter()
         run()
-        if place.type != "cpu":
-            torch.accelerator.synchronize()
+        _finish(place)
         return time.perf_counter() - begin
 
     once()
@@ -203,7 +210,11 @@ def _median_seconds(run: Callable[[], object], seconds: float, place: torch.devi
     dist.all_reduce(first, dist.ReduceOp.MAX)
     count = max(LEAST, min(int(seconds / float(first)), 1000))
     dist.barrier()
-    times = torch.tensor([once() for _ in range(count)])
-    middle = torch.tensor(statistics.median(times.tolist()))
-    dist.all_reduce(middle, dist.ReduceOp.MAX)
-    return float(middle)
+    found = torch.tensor(middle([once() for _ in range(count)]))
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    return float(found)
+
+
+def _finish(place: torch.device) -> None:
+    if place.type != "cpu":
+        torch.accelerator.synchronize()
