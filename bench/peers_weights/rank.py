@@ -30,11 +30,16 @@ class Job:
                     tiles[tensor.name] = tile.view(torch.bfloat16)
 
 
+def trim():
+    """Gives back what this program has freed, which the allocator would keep and a peer's memory be taken for."""
+    ctypes.CDLL(None).malloc_trim(0)
+
+
 class Memory:
     """The most that this process held while it was watched beyond what it held at first, in bytes."""
 
     def __init__(self):
-        ctypes.CDLL(None).malloc_trim(0)
+        trim()
         self.first, self.most = self._field("VmRSS"), 0
 
     def __enter__(self):
@@ -65,16 +70,17 @@ def largest(value):
 
 def measure(job, name, runs, density):
     """What a peer's runs came to; `skipped` with the reason when it is not here, or cannot do such a case."""
+    for tensor in job.case.tensors:
+        tensor.poison()  # so that its memory is there
     try:
         module = importlib.import_module(f"peer_{name}")
-        start = time.perf_counter()
-        peer = module.Peer(job)
+        memory, start = Memory(), time.perf_counter()
+        with memory:
+            peer = module.Peer(job)
     except (ImportError, NotImplementedError) as error:
         return {"skipped": str(error)}
     join_s = largest(time.perf_counter() - start)
-    for tensor in job.case.tensors:
-        tensor.poison()  # so that its memory is there
-    memory, start, used = Memory(), time.perf_counter(), time.process_time()
+    start, used = time.perf_counter(), time.process_time()
     with memory:
         peer.plan()
     used = time.process_time() - used
@@ -83,6 +89,7 @@ def measure(job, name, runs, density):
     for number in range(runs + 1):  # the first connects and is not counted
         if density > 0:
             job.case.change(number, density)
+            trim()
         for tensor in job.case.tensors if density == 0 else ():
             tensor.poison()
         dist.barrier()

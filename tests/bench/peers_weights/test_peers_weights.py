@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the weight peers move: boxes are those of reshard-bench's plans, the least that a NIC carries is its bound."""
+"""What the weight peers move: boxes are those of reshard-bench's plans, the least that a NIC carries is its bound.
+What their memory is said to be is theirs alone."""
 
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -16,6 +18,8 @@ try:
 except SystemExit as error:
     print(f"skipped: {error}")
     sys.exit(77)
+from rank import Memory  # noqa: E402
+from torch_peer import Slot  # noqa: E402
 from weights import LAYOUTS, write_plan  # noqa: E402
 
 
@@ -48,7 +52,33 @@ def check_boxes(name, plan, case):
             expect(f"{name}: fetches of {tensor.name}", sum(map(volume, fetched)) == volume(box))
 
 
+def check_memory():
+    """All that a peer held at once, and nothing of what making and checking the tensors took."""
+    side = {"mesh": "1", "ranks": [0], "spec": "RR", "partition": "balanced"}
+    slot = Slot({"case": "one", "shape": [2048, 4096], "dtype": "bfloat16", "src": side, "dst": side}, 0)
+    slot.poison()
+    expect("poison", slot.wrong() == slot.bytes)
+    garbage = [bytes(64 << 10) for _ in range(1024)]
+    keeps_the_heap_long = bytes(64 << 10)
+    del garbage
+    memory = Memory()
+    for _ in range(3):
+        with memory:
+            with mmap.mmap(-1, 24 << 20) as held:
+                for page in range(0, len(held), mmap.PAGESIZE):
+                    held[page] = 1
+                in_the_heap = [bytes(64 << 10) for _ in range(128)]
+            del in_the_heap
+            slot.dst_tile.copy_(slot.src_tile)
+        expect("all right", slot.wrong() == 0)
+    slot.dst_tile[-1, -1] ^= 256
+    expect("one byte wrong", slot.wrong() == 1)
+    expect(f"32 MiB are {memory.most / 2**20}", abs(memory.most / 2**20 - 32) < 2)
+    return keeps_the_heap_long
+
+
 def main():
+    check_memory()
     with tempfile.TemporaryDirectory() as directory:
         for name, (hosts, per_host, _, _, colocated) in LAYOUTS.items():
             with open(write_plan(Options, name, directory), encoding="utf-8") as file:

@@ -39,7 +39,9 @@ def main():
     skipped = sum("  skipped: " in line for line in done.stdout.splitlines())
     changed = {row["peer"]: float(row["in_models"]) for row in updates if row["wrong"] == "0"}
     ours, theirs = (min((v for k, v in changed.items() if word in k), default=0) for word in ("crossmesh", "torch"))
-    fine = done.returncode == 0 and 0 < ours < theirs / 2 and len(right) + skipped == len(rows) == 6 and len(right) >= 3
+    extra = [float(row["extra_mib"]) for row in (*rows, *updates) if "crossmesh" in row["peer"]]
+    fine = len(extra) == 2 and 0 < min(extra) and max(extra) <= 64  # docs/weights.md
+    fine = fine and done.returncode == 0 and 0 < ours < theirs / 2 and len(right) + skipped == len(rows) == 6 and len(right) >= 3
     print("every byte right" if fine else "FAILED")
     return 0 if fine else 1
 
