@@ -151,6 +151,14 @@ static void end_round(xm_proven_t *proven)
         fail(proven,
              xm_error_set(XM_ERR_CANCELED, "a message with rank %d was cancelled", proven->peer));
     }
+    if (proven->failure.status == XM_OK && !proven->accepted && proven->sends &&
+        ++proven->wrong > MOST_RESENDS) {
+        fail(proven,
+             xm_error_set(XM_ERR_CORRUPT,
+                          "rank %d asked rank %d for %zu bytes again %d times, which no "
+                          "receiver does",
+                          proven->peer, proven->transport->rank, proven->length, proven->wrong));
+    }
     if (proven->failure.status < 0) {
         proven->whole->done(proven->whole, xm_error_restore(&proven->failure));
     } else if (proven->accepted) {

@@ -7,8 +7,9 @@
  * Beside the message itself travel the hash, and the receiver's answer on its way back. The two
  * ends begin with the same three tags; the message ends at the sender when the receiver has
  * accepted it, so its buffer must not change before. A message that is still wrong when it has been
- * sent eleven times ends with XM_ERR_CORRUPT at the receiver; the sender, which may wait for a
- * answer for ever if that was what got lost, is told by whoever has the group.
+ * sent eleven times ends with XM_ERR_CORRUPT at the receiver; the sender, which may wait for an
+ * answer for ever if that was what got lost, is told by whoever has the group. It sends no more
+ * than eleven times either, whatever it is asked.
  *
  * Buffers are in host memory. Nothing is allocated.
  */
@@ -38,7 +39,7 @@ typedef struct xm_proven {
     uint64_t hash;   /* the sender's, little-endian */
     uint64_t answer; /* all bits set: accepted; none: once more */
     unsigned busy;   /* bits by part; one more while something else keeps it from its end */
-    int wrong;       /* times that it has come so */
+    int wrong;       /* times that it has come so, or was asked for again */
     bool accepted, canceled;
     xm_error_t failure;
 } xm_proven_t;
