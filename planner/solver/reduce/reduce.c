@@ -289,6 +289,10 @@ xm_status_t ap_reduce_make_core(ap_cfn_reduction_t *self)
     }
     self->core = ap_cfn_core_finish(&maker);
     self->core->constant = self->constant;
+    /* The graph may be worked on further, which finds every mark at -1. */
+    for (int n = 0; n < self->nodes; ++n) {
+        self->mark[n] = -1;
+    }
     return XM_OK;
 }
 
