@@ -37,8 +37,7 @@ xm_status_t rb_comparison_add(rb_comparison_t *comparison, const rb_result_t *re
     (void)rb_result_obstacle(result, outcome.obstacle);
     if (!xm_array_reserve(&comparison->outcomes, &comparison->capacity, comparison->count + 1,
                           sizeof(outcome))) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to compare %zu results",
-                            comparison->count + 1);
+        return XM_NO_MEMORY("comparing %zu results", comparison->count + 1);
     }
     comparison->outcomes[comparison->count++] = outcome;
     return XM_OK;

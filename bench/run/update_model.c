@@ -84,7 +84,7 @@ static xm_status_t measure_work(double density, int64_t size, work_t *per_byte)
         free(encoded);
         free(shadow);
         free(now);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to measure what updates take");
+        return XM_NO_MEMORY("measuring what updates take");
     }
     *per_byte = (work_t){0};
     for (int pass = 0; pass < 2; ++pass) { /* the first brings pages in */
@@ -145,7 +145,7 @@ xm_status_t rb_update_predict(xm_worker_t *worker, const xm_plan_t *plan, rb_cha
     all = calloc((size_t)size, sizeof(*all));
     if (all == NULL || status < 0) {
         free(all);
-        return status < 0 ? status : xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d rates", size);
+        return status < 0 ? status : XM_NO_MEMORY("%d rates", size);
     }
     status = xm_worker_barrier(worker);
     start = xm_clock_ns();

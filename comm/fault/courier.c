@@ -82,7 +82,7 @@ xm_status_t xm_courier_create(const xm_endpoints_t *endpoints, xm_courier_t **co
     int buffer = RECEIVE_BUFFER;
 
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the ways to %zu ranks", size);
+        return XM_NO_MEMORY("the ways to %zu ranks", size);
     }
     *self = (xm_courier_t){.endpoints = endpoints,
                            .frame_size = xm_frame_max_size(endpoints->size),
@@ -103,7 +103,7 @@ xm_status_t xm_courier_create(const xm_endpoints_t *endpoints, xm_courier_t **co
         self->guests == NULL) {
         self->guest_count = self->guests == NULL ? 0 : self->guest_count;
         xm_courier_destroy(self);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the ways to %zu ranks", size);
+        return XM_NO_MEMORY("the ways to %zu ranks", size);
     }
     for (int i = 0; i < self->guest_count; ++i) {
         self->guests[i].fd = -1;

@@ -531,7 +531,7 @@ xm_status_t xm_detector_create(const xm_endpoints_t *endpoints, double interval,
     xm_status_t status;
 
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a detector");
+        return XM_NO_MEMORY("a detector");
     }
     self->endpoints = endpoints;
     self->counters = counters;
@@ -555,7 +555,7 @@ xm_status_t xm_detector_create(const xm_endpoints_t *endpoints, double interval,
             calloc((size_t)xm_courier_poll_count(self->courier) + 1, sizeof(*self->polls));
     }
     if (status == XM_OK && (self->slots == NULL || self->polls == NULL)) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to watch %d ranks", endpoints->size);
+        status = XM_NO_MEMORY("watching %d ranks", endpoints->size);
     }
     if (status == XM_OK && (self->wake_fd < 0 || self->news_fd < 0 || self->guard_fd < 0)) {
         status = xm_error_set(XM_ERR_IO, "eventfd: %s", strerror(errno));

@@ -79,7 +79,7 @@ static xm_status_t exchange_addresses(xm_endpoints_t *endpoints, xm_bootstrap_t 
     xm_status_t status = xm_bootstrap_own_address(bootstrap, &address);
 
     if (all == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d addresses", endpoints->size);
+        return XM_NO_MEMORY("%d addresses", endpoints->size);
     }
     if (status == XM_OK) {
         xm_address_write(&address, own);
@@ -234,7 +234,7 @@ xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstr
      * others. */
     endpoints->of = calloc((size_t)endpoints->size, sizeof(*endpoints->of));
     if (endpoints->of == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d endpoints", endpoints->size);
+        return XM_NO_MEMORY("%d endpoints", endpoints->size);
     }
     xm_bootstrap_attend(bootstrap, XM_LIVENESS_SILENT * interval);
     status = exchange_addresses(endpoints, bootstrap, timeout);

@@ -76,7 +76,7 @@ xm_status_t xm_liveness_create(int ranks, int own, int64_t interval_ns, bool jud
     }
     if (self == NULL || self->slots == NULL) {
         free(self);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to watch %d ranks", ranks);
+        return XM_NO_MEMORY("watching %d ranks", ranks);
     }
     *self = (xm_liveness_t){.ranks = ranks,
                             .own = own,

@@ -85,7 +85,7 @@ xm_status_t xm_path_probe_create(xm_transport_t *transport, xm_detector_t *detec
     }
     if (self == NULL || self->slots == NULL) {
         free(self);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to watch %d ranks", transport->size);
+        return XM_NO_MEMORY("watching %d ranks", transport->size);
     }
     self->transport = transport;
     self->detector = detector;

@@ -126,7 +126,7 @@ xm_status_t xm_quorum_choose(int ranks, int self, const uint8_t *const *rows, bo
     if (in == NULL || first == NULL) {
         free(first);
         free(in);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to choose among %d ranks", ranks);
+        return XM_NO_MEMORY("choosing among %d ranks", ranks);
     }
     find_candidates(&search, self);
     search_from(&search, self);

@@ -366,7 +366,7 @@ static xm_status_t found(meeting_t *meeting, xm_bootstrap_t **bootstrap)
     xm_status_t status = XM_OK;
 
     if (slots == NULL || rank_of == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a group of %d ranks", meeting->size);
+        status = XM_NO_MEMORY("a group of %d ranks", meeting->size);
     }
     for (int rank = 0; rank < meeting->size && status == XM_OK; ++rank) {
         const xm_endpoint_t *endpoint = &params->endpoints->of[rank];
@@ -400,7 +400,7 @@ static xm_status_t prepare(meeting_t *meeting)
     meeting->host = calloc(size, sizeof(*meeting->host));
     if (meeting->table == NULL || meeting->rows == NULL || meeting->said == NULL ||
         meeting->refused == NULL || meeting->chosen == NULL || meeting->host == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to regroup %d ranks", meeting->size);
+        return XM_NO_MEMORY("regrouping %d ranks", meeting->size);
     }
     for (int rank = 0; rank < meeting->size; ++rank) {
         meeting->host[rank] = host_of(meeting, rank);

@@ -50,16 +50,14 @@ static xm_status_t check_post(const xm_bootstrap_t *bootstrap, const char *funct
         return status;
     }
     if (bootstrap->posted) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: another one is in flight", function);
+        return XM_INVALID("%s: another one is in flight", function);
     }
     if (length > limit) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s: %zu bytes from each of %d ranks exceed %d", function, length,
-                            bootstrap->size, XM_BOOTSTRAP_MAX_GATHER);
+        return XM_INVALID("%s: %zu bytes from each of %d ranks exceed %d", function, length,
+                          bootstrap->size, XM_BOOTSTRAP_MAX_GATHER);
     }
     if (length > 0 && send == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: NULL buffer for %zu bytes", function,
-                            length);
+        return XM_INVALID("%s: NULL buffer for %zu bytes", function, length);
     }
     return XM_OK;
 }
@@ -85,7 +83,7 @@ xm_status_t xm_bootstrap_allgather_test(xm_bootstrap_t *bootstrap)
     xm_status_t status;
 
     if (!bootstrap->posted) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "allgather: none was posted");
+        return XM_INVALID("allgather: none was posted");
     }
     status = bootstrap->ops->test(bootstrap);
     bootstrap->posted = status == XM_IN_PROGRESS;
@@ -97,7 +95,7 @@ xm_status_t xm_bootstrap_allgather_test(xm_bootstrap_t *bootstrap)
 xm_status_t xm_bootstrap_allgather_abandon(xm_bootstrap_t *bootstrap, double waited)
 {
     if (!bootstrap->posted) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "allgather: none was posted");
+        return XM_INVALID("allgather: none was posted");
     }
     bootstrap->posted = false;
     return bootstrap->ops->abandon(bootstrap, waited);
@@ -163,10 +161,9 @@ static xm_status_t offsets_from_lengths(const xm_bootstrap_t *bootstrap, const u
         uint64_t length = xm_get_le(lengths + 8 * rank, 8);
 
         if (length > XM_BOOTSTRAP_MAX_GATHER / (uint64_t)bootstrap->size) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "allgatherv: rank %d offers %" PRIu64 " bytes; %d ranks may "
-                                "exchange %d together",
-                                rank, length, bootstrap->size, XM_BOOTSTRAP_MAX_GATHER);
+            return XM_INVALID("allgatherv: rank %d offers %" PRIu64
+                              " bytes; %d ranks may exchange %d together",
+                              rank, length, bootstrap->size, XM_BOOTSTRAP_MAX_GATHER);
         }
         offsets[rank + 1] = offsets[rank] + (size_t)length;
         *longest = (size_t)length > *longest ? (size_t)length : *longest;

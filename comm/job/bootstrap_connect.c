@@ -133,10 +133,9 @@ static xm_status_t say_hello(search_t *search, const xm_bootstrap_challenge_t *c
     /* To prove knowledge of a secret to somebody who has none would not fail, so it is refused
      * here: the settings differ. */
     if (self->secret.length > 0 && !challenge->secret) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "rank %d has a job secret, but rank 0 at %s has none: XM_JOB_SECRET or "
-                            "XM_JOB_SECRET_FILE must be equal on all ranks",
-                            self->base.rank, search->place);
+        return XM_MISMATCH("rank %d has a job secret, but rank 0 at %s has none: XM_JOB_SECRET or "
+                           "XM_JOB_SECRET_FILE must be equal on all ranks",
+                           self->base.rank, search->place);
     }
     xm_bootstrap_identify(self, &hello.identity);
     memcpy(hello.nonce, nonce, sizeof(hello.nonce));
@@ -163,14 +162,13 @@ static xm_status_t check_welcome(search_t *search, const xm_bootstrap_challenge_
     }
     xm_bootstrap_prove(&self->secret, "root", challenge->nonce, nonce, &welcome.identity, proof);
     if (!xm_job_secret_equal(proof, welcome.proof)) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "what listens at %s does not know the secret of rank %d's job",
-                            search->place, self->base.rank);
+        return XM_MISMATCH("what listens at %s does not know the secret of rank %d's job",
+                           search->place, self->base.rank);
     }
     self->peers[0].pid = welcome.identity.pid;
     self->peers[0].host = strdup(welcome.identity.host);
     if (self->peers[0].host == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the name of rank 0");
+        return XM_NO_MEMORY("the name of rank 0");
     }
     return XM_OK;
 }

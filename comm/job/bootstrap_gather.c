@@ -125,9 +125,8 @@ static xm_status_t result_size(const xm_bootstrap_tcp_t *self, size_t *total)
         *total += self->peers[rank].block_length;
     }
     if (*total > XM_BOOTSTRAP_MAX_GATHER) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "allgatherv %u: %d ranks offer %zu bytes together; %d are possible",
-                            self->sequence, self->base.size, *total, XM_BOOTSTRAP_MAX_GATHER);
+        return XM_INVALID("allgatherv %u: %d ranks offer %zu bytes together; %d are possible",
+                          self->sequence, self->base.size, *total, XM_BOOTSTRAP_MAX_GATHER);
     }
     return XM_OK;
 }

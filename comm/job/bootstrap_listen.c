@@ -66,7 +66,7 @@ static xm_status_t read_bind(const char *text, int port, xm_address_t *address)
     xm_status_t status;
 
     if (!xm_resolve_is_numeric(text)) {
-        return xm_error_set(XM_ERR_PARSE, "XM_BIND: '%s' is not an IPv4 or IPv6 address", text);
+        return XM_MALFORMED("XM_BIND: '%s' is not an IPv4 or IPv6 address", text);
     }
     status = xm_resolve("XM_BIND", text, port, xm_clock_seconds(), &found);
     if (status == XM_OK) {

@@ -131,21 +131,20 @@ xm_status_t xm_bootstrap_create_oob(const xm_oob_t *given, xm_bootstrap_t **boot
         return status;
     }
     if (oob->allgather_post == NULL || oob->allgather_test == NULL || oob->allgather_free == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_oob_t: its three functions are needed");
+        return XM_INVALID("xm_oob_t: its three functions are needed");
     }
     if (oob->size < 1 || oob->size > XM_BOOTSTRAP_MAX_RANKS || oob->rank < 0 ||
         oob->rank >= oob->size) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_oob_t: rank %d of %d", oob->rank,
-                            oob->size);
+        return XM_INVALID("xm_oob_t: rank %d of %d", oob->rank, oob->size);
     }
     self = calloc(1, sizeof(*self));
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bootstrap");
+        return XM_NO_MEMORY("a bootstrap");
     }
     self->token = calloc(1, (size_t)oob->size + 1);
     if (self->token == NULL) {
         free(self);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bootstrap of %d ranks", oob->size);
+        return XM_NO_MEMORY("a bootstrap of %d ranks", oob->size);
     }
     self->base.ops = &oob_ops;
     self->base.rank = oob->rank;

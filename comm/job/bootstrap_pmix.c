@@ -103,7 +103,7 @@ static xm_status_t table_post(void *context, const void *send, void *receive, si
     xm_status_t published;
 
     if (request == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a PMIx request");
+        return XM_NO_MEMORY("a PMIx request");
     }
     request->pmix = pmix;
     request->next = pmix->requests;
@@ -200,7 +200,7 @@ static xm_status_t find(const pmix_library_t *pmix, const char *name, void *func
     void *symbol = dlsym(pmix->handle, name);
 
     if (symbol == NULL) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "%s has no %s", library, name);
+        return XM_UNSUPPORTED("%s has no %s", library, name);
     }
     memcpy(function, &symbol, sizeof(symbol));
     return XM_OK;
@@ -224,7 +224,7 @@ static xm_status_t open_library(pmix_library_t *pmix)
 
     pmix->handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (pmix->handle == NULL) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "PMIx cannot be opened: %s", dlerror());
+        return XM_UNSUPPORTED("PMIx cannot be opened: %s", dlerror());
     }
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]) && status == XM_OK; ++i) {
         status = find(pmix, wanted[i].name, wanted[i].function);
@@ -273,7 +273,7 @@ static xm_status_t connect_to_launcher(pmix_t **pmix)
     xm_status_t status;
 
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for PMIx");
+        return XM_NO_MEMORY("PMIx");
     }
     status = open_library(&self->library);
     if (status < 0) {
@@ -337,8 +337,7 @@ static xm_status_t use_connection(pmix_t **pmix)
             (void)atexit(disconnect_at_exit);
         }
     } else if (connection.owner != getpid()) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED,
-                              "PMIx: this process was forked by one that has connected to it");
+        status = XM_UNSUPPORTED("PMIx: this process was forked by one that has connected to it");
     }
     *pmix = connection.pmix;
     (void)pthread_mutex_unlock(&connection.lock);
@@ -360,9 +359,8 @@ xm_status_t xm_bootstrap_create_pmix(const xm_job_env_t *env, double timeout,
     pmix->sentence[0] = '\0';
     oob = &pmix->oob;
     if (env->size >= 0 && (env->rank != oob->rank || env->size != oob->size)) {
-        status = xm_error_set(XM_ERR_MISMATCH,
-                              "the environment says rank %d of %d, PMIx says rank %d of %d",
-                              env->rank, env->size, oob->rank, oob->size);
+        status = XM_MISMATCH("the environment says rank %d of %d, PMIx says rank %d of %d",
+                             env->rank, env->size, oob->rank, oob->size);
     } else {
         status = xm_bootstrap_create_relay(oob, timeout, bootstrap);
         if (status < 0 && pmix->sentence[0] != '\0') {
@@ -382,8 +380,7 @@ xm_status_t xm_bootstrap_create_pmix(const xm_job_env_t *env, double timeout,
     (void)env;
     (void)timeout;
     (void)bootstrap;
-    return xm_error_set(XM_ERR_UNSUPPORTED,
-                        "this build of crossmesh has no PMIx (libpmix-dev was not there)");
+    return XM_UNSUPPORTED("this build of crossmesh has no PMIx (libpmix-dev was not there)");
 }
 
 #endif

@@ -46,7 +46,7 @@ static xm_status_t compare_stacks(xm_bootstrap_t *bootstrap, double deadline, bo
     xm_status_t status;
 
     if (all == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the hosts of %zu ranks", size);
+        return XM_NO_MEMORY("the hosts of %zu ranks", size);
     }
     /* Never read as a number: equal bytes mean the same machine. */
     status =
@@ -88,7 +88,7 @@ static xm_status_t share_card(xm_bootstrap_t *bootstrap, xm_bootstrap_card_t *ca
     xm_status_t status;
 
     if (all == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the cards of %zu ranks", size);
+        return XM_NO_MEMORY("the cards of %zu ranks", size);
     }
     xm_bootstrap_card_encode(card, own);
     status =

@@ -149,19 +149,19 @@ static xm_status_t admit(reception_t *reception, stranger_t *stranger,
     char name[XM_BOOTSTRAP_NAME_SIZE];
 
     if (identity->size != self->base.size) {
-        return xm_error_set(
-            XM_ERR_MISMATCH, "rank %d (host %s, pid %d) was started for %d ranks, rank 0 for %d",
-            identity->rank, identity->host, identity->pid, identity->size, self->base.size);
+        return XM_MISMATCH("rank %d (host %s, pid %d) was started for %d ranks, rank 0 for %d",
+                           identity->rank, identity->host, identity->pid, identity->size,
+                           self->base.size);
     }
     peer = &self->peers[identity->rank];
     if (peer->host != NULL) {
-        return xm_error_set(XM_ERR_MISMATCH, "rank %d exists twice: host %s pid %d, and %s",
-                            identity->rank, identity->host, identity->pid,
-                            xm_bootstrap_peer_name(self, identity->rank, name, sizeof(name)));
+        return XM_MISMATCH("rank %d exists twice: host %s pid %d, and %s", identity->rank,
+                           identity->host, identity->pid,
+                           xm_bootstrap_peer_name(self, identity->rank, name, sizeof(name)));
     }
     peer->host = strdup(identity->host);
     if (peer->host == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the name of rank %d", identity->rank);
+        return XM_NO_MEMORY("the name of rank %d", identity->rank);
     }
     /* Rank 0's own proof is made now, while the rank's nonce is at hand; it is sent with the
      * welcome. */
@@ -389,8 +389,7 @@ xm_status_t xm_bootstrap_rendezvous_accept(xm_bootstrap_tcp_t *self, int listen_
     reception.strangers = calloc((size_t)reception.door.places, sizeof(*reception.strangers));
     reception.proofs = calloc((size_t)self->base.size, sizeof(*reception.proofs));
     if (reception.strangers == NULL || reception.proofs == NULL) {
-        status =
-            xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d connections", reception.door.places);
+        status = XM_NO_MEMORY("%d connections", reception.door.places);
         goto free_proofs;
     }
     for (int slot = 0; slot < reception.door.places; ++slot) {

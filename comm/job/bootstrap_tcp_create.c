@@ -18,14 +18,12 @@ static xm_status_t check_env(const xm_job_env_t *env)
 {
     if (env->size < 1 || env->size > XM_BOOTSTRAP_MAX_RANKS || env->rank < 0 ||
         env->rank >= env->size) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "rank %d of %d ranks: RANK and WORLD_SIZE are not set by a launcher",
-                            env->rank, env->size);
+        return XM_INVALID("rank %d of %d ranks: RANK and WORLD_SIZE are not set by a launcher",
+                          env->rank, env->size);
     }
     if (env->size > 1 && (env->master_addr[0] == '\0' || env->master_port < 0)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%d ranks need MASTER_ADDR and MASTER_PORT to find each other",
-                            env->size);
+        return XM_INVALID("%d ranks need MASTER_ADDR and MASTER_PORT to find each other",
+                          env->size);
     }
     return XM_OK;
 }
@@ -167,8 +165,7 @@ xm_status_t xm_bootstrap_own_address(const xm_bootstrap_t *bootstrap,
             found = true;
         }
     }
-    return found
-               ? XM_OK
-               : xm_error_set(XM_ERR_UNSUPPORTED,
-                              "rank %d has no connection that tells its address", bootstrap->rank);
+    return found ? XM_OK
+                 : XM_UNSUPPORTED("rank %d has no connection that tells its address",
+                                  bootstrap->rank);
 }

@@ -117,8 +117,8 @@ xm_status_t xm_bootstrap_header_decode(const uint8_t bytes[XM_BOOTSTRAP_HEADER_S
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: not one of crossmesh's");
     }
     if (version != VERSION) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "bootstrap frame: version %u, this build speaks %d",
-                            version, VERSION);
+        return XM_UNSUPPORTED("bootstrap frame: version %u, this build speaks %d", version,
+                              VERSION);
     }
     if (!length_allowed(type, length)) {
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: type %u with %u bytes", type, length);

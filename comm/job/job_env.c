@@ -67,12 +67,11 @@ static xm_status_t read_rank_and_size(const launcher_t *launcher, xm_job_env_t *
         return status;
     }
     if (env->size < 0) {
-        return xm_error_set(XM_ERR_PARSE, "%s is set but %s is not", launcher->rank,
-                            launcher->size);
+        return XM_MALFORMED("%s is set but %s is not", launcher->rank, launcher->size);
     }
     if (env->rank >= env->size) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s=%d is not below %s=%d", launcher->rank,
-                            env->rank, launcher->size, env->size);
+        return XM_INVALID("%s=%d is not below %s=%d", launcher->rank, env->rank, launcher->size,
+                          env->size);
     }
     return XM_OK;
 }
@@ -155,7 +154,7 @@ xm_status_t xm_job_env_read(xm_job_env_t *env)
     if (status == XM_OK && launcher != NULL) {
         status = read_rank_and_size(launcher, &result);
     } else if (status == XM_OK && getenv("WORLD_SIZE") != NULL) {
-        status = xm_error_set(XM_ERR_PARSE, "WORLD_SIZE is set but RANK is not");
+        status = XM_MALFORMED("WORLD_SIZE is set but RANK is not");
     }
     if (status == XM_OK) {
         status = read_pmix(launcher, &result);
@@ -164,8 +163,8 @@ xm_status_t xm_job_env_read(xm_job_env_t *env)
         return status;
     }
     if (address != NULL && strlen(address) >= sizeof(result.master_addr)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "MASTER_ADDR: longer than %zu characters",
-                            sizeof(result.master_addr) - 1);
+        return XM_INVALID("MASTER_ADDR: longer than %zu characters",
+                          sizeof(result.master_addr) - 1);
     }
     if (address != NULL) {
         (void)snprintf(result.master_addr, sizeof(result.master_addr), "%s", address);

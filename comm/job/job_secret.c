@@ -27,9 +27,8 @@ void xm_job_secret_set(xm_job_secret_t *secret, const void *bytes, size_t length
 static xm_status_t check_length(const char *name, size_t length)
 {
     if (length < XM_JOB_SECRET_SHORTEST || length > XM_JOB_SECRET_LONGEST) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s: a secret of %zu characters; it must have %d to %d", name, length,
-                            XM_JOB_SECRET_SHORTEST, XM_JOB_SECRET_LONGEST);
+        return XM_INVALID("%s: a secret of %zu characters; it must have %d to %d", name, length,
+                          XM_JOB_SECRET_SHORTEST, XM_JOB_SECRET_LONGEST);
     }
     return XM_OK;
 }
@@ -44,10 +43,9 @@ static xm_status_t check_privacy(const char *path, int fd)
     }
     if ((found.st_uid != geteuid() && found.st_uid != 0) ||
         (found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "XM_JOB_SECRET_FILE: %s (mode %04o, owner %u) is open to other users; "
-                            "chmod 600 it",
-                            path, (unsigned)found.st_mode & 07777u, (unsigned)found.st_uid);
+        return XM_INVALID(
+            "XM_JOB_SECRET_FILE: %s (mode %04o, owner %u) is open to other users; chmod 600 it",
+            path, (unsigned)found.st_mode & 07777u, (unsigned)found.st_uid);
     }
     return XM_OK;
 }
@@ -96,8 +94,7 @@ xm_status_t xm_job_secret_read(xm_job_secret_t *secret)
     xm_status_t status;
 
     if (text[0] != '\0' && path[0] != '\0') {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "XM_JOB_SECRET and XM_JOB_SECRET_FILE are both set");
+        return XM_INVALID("XM_JOB_SECRET and XM_JOB_SECRET_FILE are both set");
     }
     if (path[0] != '\0') {
         return read_file(path, secret);

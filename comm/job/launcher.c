@@ -473,17 +473,16 @@ static xm_status_t fault_status(const launch_t *launch, int *exit_code)
 static xm_status_t check_params(const xm_launch_params_t *params)
 {
     if (params->argv == NULL || params->argv[0] == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "launcher: no argv");
+        return XM_INVALID("launcher: no argv");
     }
     if (params->ranks < 1 || params->ranks > MAX_RANKS || params->ranks_per_host < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "launcher: %d ranks (1 to %d are possible), %d per host", params->ranks,
-                            MAX_RANKS, params->ranks_per_host);
+        return XM_INVALID("launcher: %d ranks (1 to %d are possible), %d per host", params->ranks,
+                          MAX_RANKS, params->ranks_per_host);
     }
     if (params->master_addr != NULL && (strlen(params->master_addr) > MAX_ADDRESS ||
                                         params->master_port < 1 || params->master_port > 65535)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "launcher: rank 0 at '%s' port %d",
-                            params->master_addr, params->master_port);
+        return XM_INVALID("launcher: rank 0 at '%s' port %d", params->master_addr,
+                          params->master_port);
     }
     return XM_OK;
 }

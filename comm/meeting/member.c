@@ -64,7 +64,7 @@ static xm_status_t keep(xm_meeting_t *self)
     }
     kept = malloc(sizeof(*kept) + note.length);
     if (kept == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a note of %zu bytes", note.length);
+        return XM_NO_MEMORY("a note of %zu bytes", note.length);
     }
     memset(&kept->in_meeting, 0, sizeof(kept->in_meeting));
     memcpy(kept->bytes, note.bytes, note.length);
@@ -277,14 +277,13 @@ xm_status_t xm_meeting_join(const xm_meeting_params_t *params, xm_meeting_t **me
     }
     if (own.address == NULL || own.world == NULL || own.size < 1 || own.rank >= own.size ||
         own.size > XM_BOOTSTRAP_MAX_RANKS || strlen(own.world) + 32 > JOIN_SIZE) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "xm_meeting_join: rank %d of %d without an address, or without a name "
-                            "of its world, or one that is too long",
-                            own.rank, own.size);
+        return XM_INVALID("xm_meeting_join: rank %d of %d without an address, or without a name of "
+                          "its world, or one that is too long",
+                          own.rank, own.size);
     }
     self = calloc(1, sizeof(*self));
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a meeting");
+        return XM_NO_MEMORY("a meeting");
     }
     (void)pthread_mutex_init(&self->lock, NULL);
     xm_list_init(&self->kept);
@@ -315,7 +314,7 @@ xm_status_t xm_meeting_say(xm_meeting_t *meeting, xm_meeting_word_t word, int64_
         return XM_ERR_INVALID_ARGUMENT;
     }
     if ((unsigned)word >= sizeof(kinds) / sizeof(kinds[0])) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_meeting_say: word %d", (int)word);
+        return XM_INVALID("xm_meeting_say: word %d", (int)word);
     }
     send_note(meeting, &(xm_note_t){.kind = kinds[word],
                                     .number = {number},

@@ -82,8 +82,7 @@ xm_status_t xm_note_address(const char *address, xm_job_env_t *env)
     }
     if (end == NULL || length >= sizeof(env->master_addr) || end == colon + 1 || *end != '\0' ||
         port < 0 || port > LAST_PORT) {
-        return xm_error_set(XM_ERR_PARSE, "'%s' is no address of a meeting: tcp://host:port",
-                            address);
+        return XM_MALFORMED("'%s' is no address of a meeting: tcp://host:port", address);
     }
     *env = (xm_job_env_t){.rank = 0, .size = 1, .master_port = (int)port};
     memcpy(env->master_addr, host, length);
@@ -98,9 +97,8 @@ xm_status_t xm_note_secret(const char *given, xm_job_secret_t *secret)
         return xm_job_secret_read(secret);
     }
     if (length < XM_JOB_SECRET_SHORTEST || length > XM_JOB_SECRET_LONGEST) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the meeting's secret has %zu characters; it must have %d to %d",
-                            length, XM_JOB_SECRET_SHORTEST, XM_JOB_SECRET_LONGEST);
+        return XM_INVALID("the meeting's secret has %zu characters; it must have %d to %d", length,
+                          XM_JOB_SECRET_SHORTEST, XM_JOB_SECRET_LONGEST);
     }
     xm_job_secret_set(secret, given, length);
     return XM_OK;

@@ -124,7 +124,7 @@ static xm_world_t *find_world(xm_place_t *place, const char *name, xm_role_t rol
     }
     if (world == NULL || world->members == NULL) {
         free(world);
-        (void)xm_error_set(XM_ERR_NO_MEMORY, "no memory for a world of %d ranks", size);
+        (void)XM_NO_MEMORY("a world of %d ranks", size);
         return NULL;
     }
     (void)snprintf(world->name, sizeof(world->name), "%s", name);
@@ -143,25 +143,22 @@ static xm_status_t take_rank(xm_world_t *world, xm_member_t *member, const xm_no
     const xm_member_t *other;
 
     if (world->size != size || (int64_t)world->role != note->number[0]) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "rank %d (host %s, pid %d) has another role or size (%d) than world "
-                            "'%s' (%d ranks): other launches need another name (world=)",
-                            rank, member->identity.host, member->identity.pid, size, world->name,
-                            world->size);
+        return XM_MISMATCH("rank %d (host %s, pid %d) has another role or size (%d) than world "
+                           "'%s' (%d ranks): other launches need another name (world=)",
+                           rank, member->identity.host, member->identity.pid, size, world->name,
+                           world->size);
     }
     for (int last = size - 1; rank < 0 && last >= 0; --last) {
         rank = world->members[last] == NULL ? last : rank;
     }
     if (rank < 0 || rank >= size) {
-        return xm_error_set(XM_ERR_MISMATCH, "world '%s' has %d ranks, and all are there",
-                            world->name, size);
+        return XM_MISMATCH("world '%s' has %d ranks, and all are there", world->name, size);
     }
     other = world->members[rank];
     if (other != NULL) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "rank %d of world '%s' is there already (host %s, pid %d): other "
-                            "launches need another name (world=)",
-                            rank, world->name, other->identity.host, other->identity.pid);
+        return XM_MISMATCH("rank %d of world '%s' is there already (host %s, pid %d): other "
+                           "launches need another name (world=)",
+                           rank, world->name, other->identity.host, other->identity.pid);
     }
     member->world = world;
     member->rank = rank;
@@ -181,10 +178,9 @@ static xm_status_t join(xm_place_t *place, xm_member_t *member, const xm_note_t 
         return xm_error_set(XM_ERR_CORRUPT, "a member joins without saying what it is");
     }
     if (strcmp(version, XM_VERSION_STRING) != 0) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "rank %d (host %s, pid %d) has crossmesh %s, the meeting at %s has %s",
-                            member->identity.rank, member->identity.host, member->identity.pid,
-                            version, place->address, XM_VERSION_STRING);
+        return XM_MISMATCH("rank %d (host %s, pid %d) has crossmesh %s, the meeting at %s has %s",
+                           member->identity.rank, member->identity.host, member->identity.pid,
+                           version, place->address, XM_VERSION_STRING);
     }
     (void)snprintf(name, sizeof(name), "%.*s", (int)(note->length - length - 1),
                    version + length + 1);
@@ -344,7 +340,7 @@ xm_status_t xm_place_open(const char *address, const char *secret, xm_place_t **
     }
     self = calloc(1, sizeof(*self));
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a meeting's place");
+        return XM_NO_MEMORY("a meeting's place");
     }
     self->epoll = self->listener = -1;
     xm_list_init(&self->worlds);
@@ -353,9 +349,8 @@ xm_status_t xm_place_open(const char *address, const char *secret, xm_place_t **
     for (int slot = 0; self->members != NULL && slot < XM_PLACE_MEMBERS; ++slot) {
         self->members[slot].link.fd = -1;
     }
-    status = self->members != NULL
-                 ? xm_note_secret(secret, &self->secret)
-                 : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a meeting's members");
+    status = self->members != NULL ? xm_note_secret(secret, &self->secret)
+                                   : XM_NO_MEMORY("a meeting's members");
     if (status == XM_OK) {
         status = listen_at(self, &env);
     }

@@ -506,9 +506,8 @@ static bool offers_one_version(xm_world_t *source)
 
         if (own != first) {
             settle_error(source,
-                         xm_error_set(XM_ERR_MISMATCH,
-                                      "rank %d of world '%s' offers version %lld, rank 0 %lld",
-                                      rank, source->name, own, first));
+                         XM_MISMATCH("rank %d of world '%s' offers version %lld, rank 0 %lld", rank,
+                                     source->name, own, first));
             return false;
         }
     }

@@ -95,7 +95,7 @@ xm_status_t xm_cuda_open(xm_memory_space_t *base, const xm_memory_share_t *share
     if (opened == NULL) {
         opened = malloc(sizeof(*opened));
         if (opened == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory to open another process's memory");
+            return XM_NO_MEMORY("opening another process's memory");
         }
         opened->share = *share;
         memcpy(handle.reserved, share->handle, sizeof(handle.reserved));

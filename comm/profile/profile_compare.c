@@ -161,7 +161,7 @@ xm_status_t xm_profile_compare_create(const xm_cluster_profile_t *before,
     }
     made = calloc(1, sizeof(*made));
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to compare profiles");
+        return XM_NO_MEMORY("comparing profiles");
     }
     add_rates(made, before, after);
     for (int link = 0; link < XM_LINK_CURVES; ++link) {
@@ -173,7 +173,7 @@ xm_status_t xm_profile_compare_create(const xm_cluster_profile_t *before,
     add_collectives(made, before, after);
     if (made->no_memory) {
         xm_profile_compare_destroy(made);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to compare profiles");
+        return XM_NO_MEMORY("comparing profiles");
     }
     *compare = made;
     return XM_OK;

@@ -53,8 +53,7 @@ xm_status_t xm_runtime_from_json(const json_t *root, xm_runtime_t *runtime)
 
         status = xm_json_optional_number(object, numbers[i].path, number);
         if (status == XM_OK && !(*number >= 0 && isfinite(*number))) {
-            return xm_error_set(XM_ERR_PARSE, "%s is %g; it must be 0 or more", numbers[i].path,
-                                *number);
+            return XM_MALFORMED("%s is %g; it must be 0 or more", numbers[i].path, *number);
         }
     }
     blocking = json_object_get(object, keys[0]);

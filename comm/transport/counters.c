@@ -37,7 +37,7 @@ xm_status_t xm_counters_create(int peers, xm_counters_t **counters)
 
     /* A negative number of peers takes the same way as missing memory. */
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the counters of %d peers", peers);
+        return XM_NO_MEMORY("the counters of %d peers", peers);
     }
     self->peer_count = peers;
     self->trace = xm_log_enabled(XM_LOG_TRACE);

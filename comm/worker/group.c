@@ -208,8 +208,8 @@ static xm_status_t consider(const xm_worker_t *worker, const shrink_t *shrink)
         int rank = params->exclude[i];
 
         if (rank < 0 || rank >= xm_worker_size(worker) || rank == xm_worker_rank(worker)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rank %d of %d cannot leave out rank %d",
-                                xm_worker_rank(worker), xm_worker_size(worker), rank);
+            return XM_INVALID("rank %d of %d cannot leave out rank %d", xm_worker_rank(worker),
+                              xm_worker_size(worker), rank);
         }
         shrink->excluded[worker->job_rank[rank]] = true;
     }
@@ -223,13 +223,11 @@ static xm_status_t check_shrink(const xm_worker_t *worker, const xm_group_shrink
 {
     if (params->min_size < 0 || params->exclude_count < 0 ||
         (params->exclude_count > 0 && params->exclude == NULL)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "shrink: at least %d ranks, without %d of them", params->min_size,
-                            params->exclude_count);
+        return XM_INVALID("shrink: at least %d ranks, without %d of them", params->min_size,
+                          params->exclude_count);
     }
     if (worker->endpoints.of == NULL && xm_worker_size(worker) > 1) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "a group over the caller's own allgather cannot be shrunk");
+        return XM_UNSUPPORTED("a group over the caller's own allgather cannot be shrunk");
     }
     if (worker->fault_status == XM_ERR_PEER_DIED && worker->failed_rank == xm_worker_rank(worker)) {
         char sentence[sizeof(worker->sentence)];
@@ -263,7 +261,7 @@ xm_status_t xm_group_shrink_with(xm_worker_t *worker, const xm_group_shrink_para
     size = worker->endpoints.of != NULL ? (size_t)worker->endpoints.size : 1;
     shrink.out = calloc(2 * size, sizeof(*shrink.out));
     if (shrink.out == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to regroup %zu ranks", size);
+        return XM_NO_MEMORY("regrouping %zu ranks", size);
     }
     shrink.excluded = shrink.out + size;
     status = consider(worker, &shrink);

@@ -39,13 +39,10 @@ static xm_status_t check(const xm_worker_t *worker, int peer, uint64_t tag, size
     int rank = xm_worker_rank(worker), size = xm_worker_size(worker);
 
     if (peer < 0 || peer >= size || peer == rank) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "rank %d cannot exchange a message with rank %d of %d", rank, peer,
-                            size);
+        return XM_INVALID("rank %d cannot exchange a message with rank %d of %d", rank, peer, size);
     }
     if (tag > XM_MESSAGE_MAX_TAG || length == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "no message has tag %" PRIu64 " and %zu bytes",
-                            tag, length);
+        return XM_INVALID("no message has tag %" PRIu64 " and %zu bytes", tag, length);
     }
     return XM_OK;
 }
@@ -61,7 +58,7 @@ static xm_status_t create(xm_worker_t *worker, int peer, xm_message_t **message)
     xm_message_t *self = calloc(1, sizeof(*self));
 
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a message");
+        return XM_NO_MEMORY("a message");
     }
     self->op.done = on_end;
     self->op.arg = self;

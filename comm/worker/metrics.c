@@ -31,7 +31,7 @@ xm_status_t xm_metrics_create(const xm_metrics_params_t *params, xm_metrics_t **
     bool copied = true;
 
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for metrics");
+        return XM_NO_MEMORY("metrics");
     }
     self->counters = params->counters;
     self->rank = params->rank;
@@ -41,8 +41,7 @@ xm_status_t xm_metrics_create(const xm_metrics_params_t *params, xm_metrics_t **
     if (!xm_path_pattern_expand(params->path, params->rank, params->host[params->rank], self->path,
                                 sizeof(self->path))) {
         free(self);
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "XM_METRICS_FILE=%s is not a path",
-                            params->path);
+        return XM_INVALID("XM_METRICS_FILE=%s is not a path", params->path);
     }
     self->host = calloc((size_t)peers, sizeof(*self->host));
     /* `copied` also covers the array itself, so a job without memory has one way out. */
@@ -51,7 +50,7 @@ xm_status_t xm_metrics_create(const xm_metrics_params_t *params, xm_metrics_t **
     }
     if (!copied) {
         xm_metrics_destroy(self);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the names of %d peers", peers);
+        return XM_NO_MEMORY("the names of %d peers", peers);
     }
     xm_versions_read("", &self->versions);
     *metrics = self;

@@ -84,7 +84,7 @@ static xm_status_t read_host(chooser_state_t *self)
     self->places = calloc((size_t)self->size, sizeof(*self->places));
     self->local = calloc((size_t)self->size, sizeof(*self->local));
     if (self->places == NULL || self->local == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the places of %d ranks", self->size);
+        return XM_NO_MEMORY("the places of %d ranks", self->size);
     }
     return xm_topology_create_from_text(self->slots->topology_xml[host], 0, &self->topology);
 }
@@ -231,10 +231,7 @@ static xm_fabric_t best_common(const chooser_state_t *self, offer_t *offers, uin
 static xm_status_t agree(chooser_state_t *self, xm_fabric_t *fabric, uint64_t *common)
 {
     offer_t own = {{0}}, *all = calloc((size_t)self->size, sizeof(*all));
-    xm_status_t status =
-        all != NULL
-            ? XM_OK
-            : xm_error_set(XM_ERR_NO_MEMORY, "no memory for the NICs of %d ranks", self->size);
+    xm_status_t status = all != NULL ? XM_OK : XM_NO_MEMORY("the NICs of %d ranks", self->size);
 
     for (int kind = 0; kind < XM_FABRIC_COUNT && status == XM_OK; ++kind) {
         status = make_offer(self, (xm_fabric_t)kind, own[kind]);
@@ -359,7 +356,7 @@ static xm_status_t log_choice(const chooser_state_t *self, const xm_nic_choice_t
     }
     stream = open_memstream(&table, &size);
     if (stream == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a table of NICs");
+        return XM_NO_MEMORY("a table of NICs");
     }
     status = xm_nic_choice_print(choice, stream);
     (void)fprintf(stream, "NICs of rank 0: %s\n", outcome);
@@ -442,7 +439,7 @@ static xm_status_t list_agreed(const chooser_state_t *self, xm_fabric_t fabric,
     apart = list_apart(self, choice, fabric, common);
     xm_nic_choice_destroy(choice);
     if (apart == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for names of NICs");
+        return XM_NO_MEMORY("names of NICs");
     }
     status = choose(self, 1U << fabric, apart, &choice);
     free(apart);

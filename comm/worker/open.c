@@ -68,7 +68,7 @@ static xm_status_t list_callers(const xm_worker_t *worker, uint8_t (**callers)[X
         }
         if (!xm_array_reserve(callers, &room, (size_t)*count + (size_t)endpoint->count + 2,
                               sizeof(**callers))) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the addresses of %d ranks", size);
+            return XM_NO_MEMORY("the addresses of %d ranks", size);
         }
         memcpy(*callers + *count, endpoint->addresses, (size_t)endpoint->count * sizeof(**callers));
         *count += endpoint->count;

@@ -144,7 +144,7 @@ static xm_status_t number_rails(xm_worker_rails_t *rails, const int *host_of, co
     if (lowest == NULL || rails_of == NULL) {
         free(rails_of);
         free(lowest);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the rails of %d ranks", size);
+        return XM_NO_MEMORY("the rails of %d ranks", size);
     }
     for (int rank = 0; rank < size; ++rank) {
         int first = rails->of[rank];
@@ -206,7 +206,7 @@ xm_status_t xm_worker_rails_exchange(xm_worker_rails_t *rails, xm_bootstrap_t *b
     rails->share = calloc((size_t)size, sizeof(*rails->share));
     rails->host_rate = calloc((size_t)size, sizeof(*rails->host_rate));
     if (cards == NULL || rails->of == NULL || rails->share == NULL || rails->host_rate == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the NICs of %d ranks", size);
+        status = XM_NO_MEMORY("the NICs of %d ranks", size);
     } else if (on_one_host(host_of, size)) {
         rails->count = 1;
         rails->share[0] = 1;

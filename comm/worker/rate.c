@@ -52,8 +52,7 @@ xm_status_t xm_worker_nic_rates(xm_worker_t *worker, const double **rates)
         double *read = calloc((size_t)slots->host_count, sizeof(*read));
 
         status = read != NULL ? read_rates(slots, read)
-                              : xm_error_set(XM_ERR_NO_MEMORY, "no memory for rates of %d hosts",
-                                             slots->host_count);
+                              : XM_NO_MEMORY("rates of %d hosts", slots->host_count);
         if (status < 0) {
             free(read);
             return status;

@@ -72,16 +72,13 @@ static xm_status_t compare_settings(const char *first, int rank, const char *oth
 
         if (name != other_name || strncmp(first, other, name) != 0 || first[name] != '=' ||
             other[name] != '=') {
-            return xm_error_set(XM_ERR_MISMATCH,
-                                "rank 0 and rank %d have different settings: '%s' and '%s'", rank,
-                                first, other);
+            return XM_MISMATCH("rank 0 and rank %d have different settings: '%s' and '%s'", rank,
+                               first, other);
         }
         if (length != other_length || strncmp(first, other, length) != 0) {
-            return xm_error_set(XM_ERR_MISMATCH,
-                                "%.*s must be equal on all ranks: rank 0 has %.*s, rank %d has "
-                                "%.*s",
-                                (int)name, first, (int)(length - name - 1), first + name + 1, rank,
-                                (int)(other_length - name - 1), other + name + 1);
+            return XM_MISMATCH("%.*s must be equal on all ranks: rank 0 has %.*s, rank %d has %.*s",
+                               (int)name, first, (int)(length - name - 1), first + name + 1, rank,
+                               (int)(other_length - name - 1), other + name + 1);
         }
         first += length + (first[length] == ' ');
         other += length + (other[length] == ' ');
@@ -122,7 +119,7 @@ static xm_status_t allocate(xm_worker_slots_t *slots, int size)
     slots->topology_xml = calloc(count, sizeof(*slots->topology_xml));
     if (slots->host_of == NULL || slots->machine_of == NULL || slots->host_name == NULL ||
         slots->topology_xml == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the slots of %d ranks", size);
+        return XM_NO_MEMORY("the slots of %d ranks", size);
     }
     return XM_OK;
 }
@@ -138,7 +135,7 @@ static xm_status_t exchange_cards(xm_worker_slots_t *slots, xm_bootstrap_t *boot
     xm_status_t status;
 
     if (texts == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the hosts of %d ranks", size);
+        return XM_NO_MEMORY("the hosts of %d ranks", size);
     }
     status = xm_bootstrap_allgatherv(bootstrap, card, length, &slots->cards, &offsets, timeout);
     for (int rank = 0; rank < size && status == XM_OK; ++rank) {

@@ -18,8 +18,7 @@ xm_status_t xm_worker_peer_counts(const xm_worker_t *worker, int peer, xm_peer_c
     }
     /* Ranks that have died since are still valid numbers. */
     if (peer < 0 || peer >= xm_counters_peers(worker->counters)) {
-        return xm_error_set(XM_ERR_NOT_FOUND,
-                            "the job began with %d ranks; rank %d is none of them",
+        return XM_NOT_FOUND("the job began with %d ranks; rank %d is none of them",
                             xm_counters_peers(worker->counters), peer);
     }
     xm_counters_peer(worker->counters, peer, counts);
@@ -32,7 +31,7 @@ xm_status_t xm_worker_nic_counts(const xm_worker_t *worker, int nic, xm_nic_coun
         return XM_ERR_INVALID_ARGUMENT;
     }
     if (nic < 0 || nic >= xm_counters_nics(worker->counters)) {
-        return xm_error_set(XM_ERR_NOT_FOUND, "%d NICs have been opened; there is no number %d",
+        return XM_NOT_FOUND("%d NICs have been opened; there is no number %d",
                             xm_counters_nics(worker->counters), nic);
     }
     /* A NIC that is out of use stays in the list, with its last counts. */
@@ -71,10 +70,9 @@ static xm_status_t check_pattern(const xm_worker_t *worker, const char *pattern)
     if (beside < 0 || xm_path_pattern_has(pattern, 'r') || xm_path_pattern_has(pattern, 'p')) {
         return XM_OK;
     }
-    return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                        "rank %d: XM_METRICS_FILE=%s is rank %d's file as well; %%r in it makes "
-                        "one for each rank",
-                        rank, pattern, beside);
+    return XM_INVALID(
+        "rank %d: XM_METRICS_FILE=%s is rank %d's file as well; %%r in it makes one for each rank",
+        rank, pattern, beside);
 }
 
 /* No file is wanted unless the setting names one. */
@@ -99,7 +97,7 @@ xm_status_t xm_worker_open_metrics(xm_worker_t *worker)
     /* Only pointers are collected here: the metrics copy the names. */
     hosts = calloc((size_t)size, sizeof(*hosts));
     if (hosts == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the names of %d hosts", size);
+        return XM_NO_MEMORY("the names of %d hosts", size);
     }
     for (int rank = 0; rank < size; ++rank) {
         hosts[rank] = xm_worker_host_name(worker, xm_worker_host_of(worker, rank));

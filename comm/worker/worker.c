@@ -487,7 +487,7 @@ static xm_status_t number_ranks(xm_worker_t *worker)
     worker->group_rank = calloc((size_t)size, sizeof(*worker->group_rank));
     worker->cut = calloc((size_t)size, sizeof(*worker->cut));
     if (worker->job_rank == NULL || worker->group_rank == NULL || worker->cut == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a group of %d ranks", size);
+        return XM_NO_MEMORY("a group of %d ranks", size);
     }
     for (int rank = 0; rank < size; ++rank) {
         worker->job_rank[rank] = worker->group_rank[rank] = rank;
@@ -623,15 +623,14 @@ xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *
         if (params->listen_fd >= 0) {
             (void)close(params->listen_fd);
         }
-        return xm_error_set(XM_ERR_UNSUPPORTED, "no transport '%s'; this build has ucx and verbs",
-                            transport);
+        return XM_UNSUPPORTED("no transport '%s'; this build has ucx and verbs", transport);
     }
     self = calloc(1, sizeof(*self));
     if (self == NULL) {
         if (params->listen_fd >= 0) {
             (void)close(params->listen_fd);
         }
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a worker");
+        return XM_NO_MEMORY("a worker");
     }
     self->timeout = params->timeout > 0.0 ? params->timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
     self->spin = strcmp(xm_config_string(XM_CONFIG_PROGRESS), "spin") == 0;

@@ -145,12 +145,10 @@ static xm_status_t print_graph(const ap_graph_t *graph, const ap_frontend_notes_
 static xm_status_t import_runs(const char *whose, const char *folder, const char *output)
 {
     if (strcmp(whose, "sailor") != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "'%s' has no folder of runs to read: sailor",
-                            whose);
+        return XM_INVALID("'%s' has no folder of runs to read: sailor", whose);
     }
-    return output != NULL
-               ? ap_sailor_import(folder, output)
-               : xm_error_set(XM_ERR_INVALID_ARGUMENT, "a folder to write is needed (--output)");
+    return output != NULL ? ap_sailor_import(folder, output)
+                          : XM_INVALID("a folder to write is needed (--output)");
 }
 
 static xm_status_t run(const xm_cli_t *cli, void *options)

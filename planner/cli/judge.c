@@ -173,7 +173,7 @@ static xm_status_t judge(const xm_cli_t *cli, void *options)
     verdicts = calloc((size_t)measured.count, sizeof(*verdicts));
     distances = calloc((size_t)measured.count, sizeof(*distances));
     if (verdicts == NULL || distances == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d rows", measured.count);
+        status = XM_NO_MEMORY("%d rows", measured.count);
     }
     for (int i = 0; i < measured.count && status == XM_OK; ++i) {
         status = judge_row(&measured, i, o->as_priced, &verdicts[i]);
@@ -251,9 +251,7 @@ static xm_status_t fit(const xm_cli_t *cli, void *options)
     xm_status_t status;
 
     if ((o->cluster == NULL) != (o->output == NULL)) {
-        return xm_error_set(
-            XM_ERR_INVALID_ARGUMENT,
-            "--cluster and --output go together: the profile to read, and to write");
+        return XM_INVALID("--cluster and --output go together: the profile to read, and to write");
     }
     status = ap_measured_load(ap_command_argument(cli, 0), &measured);
     if (status != XM_OK) {

@@ -212,12 +212,11 @@ xm_status_t ap_plan_like_run(const ap_plan_like_t *like)
     piper = row->search == AP_SEARCH_IDEALS;
     places = row->search == AP_SEARCH_PLACEMENT || row->search == AP_SEARCH_PROPOSALS;
     if (!piper && !places) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "--like %s needs --model: it has no input file of its own", row->name);
+        return XM_INVALID("--like %s needs --model: it has no input file of its own", row->name);
     }
     if (places && (like->micro_batches > 0 || like->bandwidth > 0.0)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "--%s has no meaning with --like %s",
-                            like->micro_batches > 0 ? "micro-batches" : "bandwidth", row->name);
+        return XM_INVALID("--%s has no meaning with --like %s",
+                          like->micro_batches > 0 ? "micro-batches" : "bandwidth", row->name);
     }
     status = xm_text_load(like->input, &text, &length);
     if (status == XM_OK) {

@@ -33,7 +33,7 @@ static xm_status_t create(const xm_cluster_profile_t *profile, const ap_alpa_par
     ap_cost_model_t *made = calloc(1, sizeof(*made));
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a cost model");
+        return XM_NO_MEMORY("a cost model");
     }
     made->profile = profile;
     if (alpa != NULL) {
@@ -81,9 +81,8 @@ xm_status_t ap_cost_model_create_alpa(const ap_alpa_params_t *params, ap_cost_mo
 
     for (int a = 0; a < AP_MAX_MESH_RANK; ++a) {
         if (!(params->alpha[a] >= 0) || !(params->beta[a] >= 0)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "alpha %g and beta %g of axis %d must not be negative",
-                                params->alpha[a], params->beta[a], a);
+            return XM_INVALID("alpha %g and beta %g of axis %d must not be negative",
+                              params->alpha[a], params->beta[a], a);
         }
     }
     return create(NULL, params, model);
@@ -137,7 +136,7 @@ static xm_status_t place_axis(ap_cost_mesh_t *mesh, int axis, int stride)
     flows_t *of = calloc((size_t)mesh->hosts, sizeof(*of));
 
     if (of == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mesh of %d hosts", mesh->hosts);
+        return XM_NO_MEMORY("a mesh of %d hosts", mesh->hosts);
     }
     for (int first = 0; first < mesh->hosts * mesh->devices && on->size > 1; ++first) {
         int run;
@@ -227,26 +226,23 @@ static xm_status_t check_mesh(const ap_cost_model_t *model, int hosts, int devic
     long product = 1;
 
     if (rank < 1 || rank > AP_MAX_MESH_RANK) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a logical mesh has 1 … %d axes, not %d",
-                            AP_MAX_MESH_RANK, rank);
+        return XM_INVALID("a logical mesh has 1 … %d axes, not %d", AP_MAX_MESH_RANK, rank);
     }
     for (int a = 0; a < rank; ++a) {
         if (shape[a] < 1) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "mesh axis %d has size %d", a, shape[a]);
+            return XM_INVALID("mesh axis %d has size %d", a, shape[a]);
         }
         product *= shape[a];
     }
     if (hosts < 1 || devices < 1 || product != (long)hosts * devices) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a logical mesh of %ld devices does not fit a submesh of %d x %d",
-                            product, hosts, devices);
+        return XM_INVALID("a logical mesh of %ld devices does not fit a submesh of %d x %d",
+                          product, hosts, devices);
     }
     if (model->profile != NULL && (hosts > xm_cluster_profile_hosts(model->profile) ||
                                    devices > xm_cluster_profile_devices_per_host(model->profile))) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a submesh of %d x %d is larger than the cluster of %d x %d", hosts,
-                            devices, xm_cluster_profile_hosts(model->profile),
-                            xm_cluster_profile_devices_per_host(model->profile));
+        return XM_INVALID("a submesh of %d x %d is larger than the cluster of %d x %d", hosts,
+                          devices, xm_cluster_profile_hosts(model->profile),
+                          xm_cluster_profile_devices_per_host(model->profile));
     }
     return XM_OK;
 }
@@ -287,7 +283,7 @@ xm_status_t ap_cost_mesh_create(const ap_cost_model_t *model, int hosts, int dev
     }
     made = calloc(1, sizeof(*made));
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a cost mesh");
+        return XM_NO_MEMORY("a cost mesh");
     }
     made->model = model;
     made->hosts = hosts;

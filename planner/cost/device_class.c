@@ -44,12 +44,12 @@ static xm_status_t add_class(ap_device_classes_t *classes, const xm_cluster_prof
     xm_status_t status;
 
     if (grown == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for kinds of devices");
+        return XM_NO_MEMORY("kinds of devices");
     }
     classes->classes = grown;
     some = realloc(classes->some, (count + 1) * hosts * sizeof(*some));
     if (some == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for kinds of devices");
+        return XM_NO_MEMORY("kinds of devices");
     }
     classes->some = some;
     memset(some + count * hosts, 0, hosts * sizeof(*some));
@@ -98,8 +98,7 @@ static xm_status_t classify(ap_device_classes_t *classes, const xm_cluster_profi
             if (may_add) {
                 classes->some[*class * hosts + count - 1] = true;
             } else if (*class == classes->count || !classes->some[*class * hosts + count - 1]) {
-                return xm_error_set(XM_ERR_NOT_FOUND, "%d hosts of a kind that is not known",
-                                    count);
+                return XM_NOT_FOUND("%d hosts of a kind that is not known", count);
             }
         }
     }
@@ -116,7 +115,7 @@ static xm_status_t make(const xm_cluster_profile_t *profile, ap_memory_budget_t 
     xm_status_t status;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for kinds of devices");
+        return XM_NO_MEMORY("kinds of devices");
     }
     made->hosts = (int)hosts;
     made->firsts =
@@ -125,14 +124,13 @@ static xm_status_t make(const xm_cluster_profile_t *profile, ap_memory_budget_t 
             : 1;
     if (made->firsts > MOST_DIFFERENT) {
         free(made);
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "%zu hosts that differ: at most %d can be planned for", hosts,
-                            MOST_DIFFERENT);
+        return XM_UNSUPPORTED("%zu hosts that differ: at most %d can be planned for", hosts,
+                              MOST_DIFFERENT);
     }
     made->of = malloc((size_t)made->firsts * hosts * sizeof(*made->of));
     if (made->of == NULL) {
         free(made);
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu hosts", hosts);
+        return XM_NO_MEMORY("%zu hosts", hosts);
     }
     if (whole != NULL) {
         made->whole = whole;
@@ -165,7 +163,7 @@ xm_status_t ap_device_classes_widen(ap_device_classes_t *classes,
     xm_status_t status;
 
     if (of == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu hosts", hosts);
+        return XM_NO_MEMORY("%zu hosts", hosts);
     }
     status = classify(classes, profile, budget, order, true, of);
     free(of);

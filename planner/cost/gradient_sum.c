@@ -47,7 +47,7 @@ xm_status_t ap_gradient_sums_find(const ap_graph_t *graph, int **sum_of)
     if (readers == NULL || made == NULL) {
         free(readers);
         free(made);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the sums of gradients");
+        return XM_NO_MEMORY("the sums of gradients");
     }
     for (int t = 0; t < ap_graph_tensors(graph); ++t) {
         made[t] = -1;

@@ -60,18 +60,16 @@ xm_status_t ap_memory_budget_check(const ap_memory_budget_t *budget, double devi
     char reserve[32], has[32];
 
     if (!(budget->limit >= 0)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a memory limit of %g bytes: 0 or more",
-                            budget->limit);
+        return XM_INVALID("a memory limit of %g bytes: 0 or more", budget->limit);
     }
     if (isnan(budget->reserve)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a memory reserve of %g bytes is no number",
-                            budget->reserve);
+        return XM_INVALID("a memory reserve of %g bytes is no number", budget->reserve);
     }
     if (ap_memory_budget_reserve(budget, device_bytes) < base(budget, device_bytes)) {
         return XM_OK;
     }
-    return xm_error_set(
-        XM_ERR_INVALID_ARGUMENT, "a memory reserve of %s leaves nothing of %s per device",
+    return XM_INVALID(
+        "a memory reserve of %s leaves nothing of %s per device",
         xm_text_format_bytes((uint64_t)fmin(ap_memory_budget_reserve(budget, device_bytes), 9e18),
                              reserve, sizeof(reserve)),
         xm_text_format_bytes((uint64_t)base(budget, device_bytes), has, sizeof(has)));

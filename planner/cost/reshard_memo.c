@@ -62,7 +62,7 @@ xm_status_t ap_reshard_memo_create(const ap_cost_mesh_t *mesh, ap_reshard_memo_t
     ap_reshard_memo_t *made = calloc(1, sizeof(*made));
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for resharding costs");
+        return XM_NO_MEMORY("resharding costs");
     }
     made->mesh = mesh;
     *memo = made;
@@ -106,7 +106,7 @@ xm_status_t ap_reshard_memo_tensor(ap_reshard_memo_t *memo, const ap_shape_t *sh
     }
     if (!xm_array_reserve(&memo->entries, &memo->capacity, (size_t)memo->count + 1,
                           sizeof(*memo->entries))) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for resharding costs");
+        return XM_NO_MEMORY("resharding costs");
     }
     made.count = ap_specs_enumerate(memo->mesh, shape, specs);
     made.specs = xm_arena_take(&memo->arena, (size_t)made.count * sizeof(*made.specs));
@@ -118,7 +118,7 @@ xm_status_t ap_reshard_memo_tensor(ap_reshard_memo_t *memo, const ap_shape_t *sh
     }
     made.slot = xm_arena_get(&memo->arena, made.mask + 1, sizeof(*made.slot));
     if (memo->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for resharding costs");
+        return XM_NO_MEMORY("resharding costs");
     }
     memcpy(made.specs, specs, (size_t)made.count * sizeof(*specs));
     for (int s = 0; s < made.count; ++s) {

@@ -47,7 +47,7 @@ static void point_into(const ap_sharding_rule_t *rule, void *block, ap_strategy_
 
 static xm_status_t no_memory(void)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for strategies");
+    return XM_NO_MEMORY("strategies");
 }
 
 xm_status_t ap_strategy_open(const ap_sharding_rule_t *rule, ap_strategy_t *strategy)

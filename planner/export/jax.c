@@ -305,6 +305,5 @@ xm_status_t ap_export_jax(const ap_shard_solution_t *solution, const ap_frontend
         of != NULL ? loops_json(&e, NULL) : json_array());
     failed = document == NULL || json_dumpf(document, stream, JSON_COMPACT) != 0;
     json_decref(document);
-    return failed ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for the shardings of a program")
-                  : XM_OK;
+    return failed ? XM_NO_MEMORY("the shardings of a program") : XM_OK;
 }

@@ -209,7 +209,7 @@ xm_status_t ap_runtime_fit(const ap_measured_t *measured, int left_out, xm_runti
     xm_status_t status;
 
     if (ratios == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d rows", measured->count);
+        return XM_NO_MEMORY("%d rows", measured->count);
     }
     fit_collectives(&fit, ratios);
     free(ratios);

@@ -33,12 +33,12 @@ static xm_status_t read_row(const char *path, size_t index, json_t *item, ap_mea
             return status;
         }
         if (!(*numbers[i] >= 0) || (i == 0 && *numbers[i] == 0)) {
-            return xm_error_set(XM_ERR_PARSE, "%s is %g; it must be positive", place, *numbers[i]);
+            return XM_MALFORMED("%s is %g; it must be positive", place, *numbers[i]);
         }
     }
     if (snprintf(file, sizeof(file), "%.*s%s", slash != NULL ? (int)(slash - path) + 1 : 0, path,
                  plan) >= (int)sizeof(file)) {
-        return xm_error_set(XM_ERR_PARSE, "rows[%zu].plan is too long a name", index);
+        return XM_MALFORMED("rows[%zu].plan is too long a name", index);
     }
     return ap_plan_load(file, &row->plan);
 }
@@ -69,7 +69,7 @@ static xm_status_t read_document(const char *path, ap_measured_t *measured)
     }
     measured->rows = calloc(json_array_size(rows), sizeof(*measured->rows));
     if (measured->rows == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu rows", json_array_size(rows));
+        return XM_NO_MEMORY("%zu rows", json_array_size(rows));
     }
     for (size_t i = 0; i < json_array_size(rows) && status == XM_OK; ++i) {
         ++measured->count;

@@ -257,8 +257,7 @@ static xm_status_t solve(solver_t *s, ap_operator_clusters_t *result)
     s->way =
         xm_arena_get(&s->arena, (size_t)s->problem->layers * (size_t)s->pieces, sizeof(*s->way));
     if (s->way == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to cut %d pieces into %d layers",
-                            s->pieces, s->problem->layers);
+        return XM_NO_MEMORY("cutting %d pieces into %d layers", s->pieces, s->problem->layers);
     }
     found = pass(s, HUGE_VAL, true);
     if (found->begin < 0) {

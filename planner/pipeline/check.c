@@ -431,7 +431,7 @@ xm_status_t ap_schedule_check(const ap_schedule_t *schedule, const int64_t *limi
     if (allocate(&checker)) {
         status = check_contents(&checker);
     } else {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory to check a schedule");
+        status = XM_NO_MEMORY("checking a schedule");
     }
     if (status == XM_OK) {
         status = check_order(&checker);

@@ -551,7 +551,7 @@ xm_status_t ap_pipeline_simulate(const ap_schedule_t *schedule, const ap_pipelin
                                           times->use_count, &simulation.share);
     }
     if (status == XM_OK && !allocate(&simulation)) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory to simulate a schedule");
+        status = XM_NO_MEMORY("simulating a schedule");
     }
     if (status == XM_OK) {
         status = run_all(&simulation);

@@ -199,9 +199,8 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
     }
     if (simulation->fold) {
         if (ap_plan_stages(plan) % step.virtual_stages != 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "%d stages do not fold onto devices of %d stages each",
-                                ap_plan_stages(plan), step.virtual_stages);
+            return XM_INVALID("%d stages do not fold onto devices of %d stages each",
+                              ap_plan_stages(plan), step.virtual_stages);
         }
         step.devices = ap_plan_stages(plan) / step.virtual_stages;
         step.virtual_stages = 1;

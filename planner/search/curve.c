@@ -23,7 +23,7 @@ static xm_status_t take_over(ap_planner_curve_t *curve, ap_plan_t *plan)
 
     if (grown == NULL) {
         ap_plan_destroy(plan);
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d plans", curve->count + 1);
+        return XM_NO_MEMORY("%d plans", curve->count + 1);
     }
     curve->plans = grown;
     while (curve->count > 0 &&

@@ -22,7 +22,7 @@ static xm_status_t try_equal(ap_planner_run_t *run, ap_planner_work_t *work, int
     xm_status_t status;
 
     if (pins == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d stages", stages);
+        return XM_NO_MEMORY("%d stages", stages);
     }
     for (int i = 0; i < stages; ++i) {
         int of_hosts = stages > hosts ? 1 : hosts / stages;

@@ -42,7 +42,7 @@ xm_status_t ap_host_permutation_open(const ap_planner_setup_t *setup, const int 
 
     *host_permutation = (ap_host_permutation_t){.order = malloc(size)};
     if (host_permutation->order == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for an order of hosts");
+        return XM_NO_MEMORY("an order of hosts");
     }
     memcpy(host_permutation->order, order, size);
     status = ap_device_classes_arrange(setup->classes, profile, setup->budget, order,
@@ -111,7 +111,7 @@ static xm_status_t open_items(const ap_planner_setup_t *setup, const int *list, 
 
     host_permutations->items = calloc((size_t)count, sizeof(*host_permutations->items));
     if (host_permutations->items == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d orders of hosts", count);
+        return XM_NO_MEMORY("%d orders of hosts", count);
     }
     while (status == XM_OK && host_permutations->count < count) {
         status = ap_host_permutation_open(setup, list + (size_t)host_permutations->count * hosts,
@@ -144,7 +144,7 @@ xm_status_t ap_host_permutations_open(ap_planner_setup_t *setup, int layers,
     }
     list = calloc((size_t)most * hosts, sizeof(*list));
     if (list == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d orders of hosts", most);
+        return XM_NO_MEMORY("%d orders of hosts", most);
     }
     count = ap_host_orders_list(host_permutations->orders, most, list);
     host_permutations->all = count <= most;

@@ -203,16 +203,15 @@ static xm_status_t blame_stages(const ap_planner_setup_t *setup, int64_t micro_b
         demands = demands || ap_tensor_demands(ap_graph_tensor(setup->graph, t));
     }
     if (stages == 0) {
-        return xm_error_set(XM_ERR_NO_SOLUTION,
-                            "%s cannot be planned on %d x %d devices with a batch of %" PRId64
-                            " in %" PRId64 " micro-batches: no stage has a sharding that divides%s",
-                            params->model, hosts, per_host, setup->global_batch, micro_batches,
-                            demands ? " and is as the model's annotations demand" : "");
+        return XM_NO_SOLUTION("%s cannot be planned on %d x %d devices with a batch of %" PRId64
+                              " in %" PRId64
+                              " micro-batches: no stage has a sharding that divides%s",
+                              params->model, hosts, per_host, setup->global_batch, micro_batches,
+                              demands ? " and is as the model's annotations demand" : "");
     }
-    return xm_error_set(XM_ERR_NO_SOLUTION,
-                        "%s cannot be divided into %s stages on %d x %d devices; the nearest "
-                        "number that works is %d",
-                        params->model, limits, hosts, per_host, stages);
+    return XM_NO_SOLUTION("%s cannot be divided into %s stages on %d x %d devices; the nearest "
+                          "number that works is %d",
+                          params->model, limits, hosts, per_host, stages);
 }
 
 /* More micro-batches than were asked for, the most that the batch allows; 0 when there are none. */
@@ -305,14 +304,13 @@ xm_status_t ap_planner_explain_infeasible(const ap_planner_setup_t *setup, int64
         (void)snprintf(reserve, sizeof(reserve), " (and %s in reserve)",
                        bytes_text(setup->memory_reserve, more_text));
     }
-    return xm_error_set(XM_ERR_NO_SOLUTION,
-                        "%s does not fit into %s per device%s on %d x %d devices: with %" PRId64
-                        " micro-batch%s%s under %s it needs %s, %s more, in %s%s",
-                        params->model, bytes_text(setup->memory_limit, has_text), reserve,
-                        xm_cluster_profile_hosts(params->profile),
-                        xm_cluster_profile_devices_per_host(params->profile), micro_batches,
-                        micro_batches == 1 ? "" : "es",
-                        params->recompute != AP_RECOMPUTE_OFF ? " and recomputation" : "",
-                        ap_schedule_name(schedule_of(setup)), bytes_text(needed, needs_text),
-                        bytes_text(needed - setup->memory_limit, more_text), where, changes);
+    return XM_NO_SOLUTION("%s does not fit into %s per device%s on %d x %d devices: with %" PRId64
+                          " micro-batch%s%s under %s it needs %s, %s more, in %s%s",
+                          params->model, bytes_text(setup->memory_limit, has_text), reserve,
+                          xm_cluster_profile_hosts(params->profile),
+                          xm_cluster_profile_devices_per_host(params->profile), micro_batches,
+                          micro_batches == 1 ? "" : "es",
+                          params->recompute != AP_RECOMPUTE_OFF ? " and recomputation" : "",
+                          ap_schedule_name(schedule_of(setup)), bytes_text(needed, needs_text),
+                          bytes_text(needed - setup->memory_limit, more_text), where, changes);
 }

@@ -211,7 +211,7 @@ static xm_status_t climb(ap_planner_candidate_t *attempt)
     climb.here = xm_arena_take(&arena, (size_t)hosts * sizeof(int));
     climb.neighbours = xm_arena_get(&arena, (size_t)climb.most, sizeof(*climb.neighbours));
     if (arena.failed) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for orders of %d hosts", hosts);
+        status = XM_NO_MEMORY("orders of %d hosts", hosts);
     } else {
         memcpy(climb.here, order != NULL ? order : run->host_permutations.items[0].order,
                (size_t)hosts * sizeof(int));
@@ -242,8 +242,7 @@ xm_status_t ap_planner_try_orders(ap_planner_candidate_t *attempt)
     xm_status_t status = XM_OK;
 
     if (done == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d orders of hosts",
-                            host_permutations->count);
+        return XM_NO_MEMORY("%d orders of hosts", host_permutations->count);
     }
     for (int turn = 0; turn < host_permutations->count && status == XM_OK; ++turn) {
         int best = turn == 0 ? 0 : -1;

@@ -96,8 +96,7 @@ static xm_status_t build_ops(const ap_graph_t *graph, const ap_stage_solution_t 
             .sums = choice->sums};
     }
     if (arena->failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the %d operators of a stage",
-                            count);
+        return XM_NO_MEMORY("the %d operators of a stage", count);
     }
     stage->layer_count = group_layers(graph, solution, ops, layers);
     stage->layers = layers;
@@ -243,7 +242,7 @@ static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int from, int 
         tensors[i] = describe(passing, i, arena);
     }
     if (arena->failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d tensors", count);
+        return XM_NO_MEMORY("%d tensors", count);
     }
     *boundary = (ap_plan_boundary_t){.from = from,
                                      .to = to,
@@ -341,7 +340,7 @@ xm_status_t ap_plan_assemble(const ap_plan_recipe_t *recipe, const ap_plan_info_
     int skips = 0;
 
     if (arena.failed) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a plan of %zu stages", count);
+        status = XM_NO_MEMORY("a plan of %zu stages", count);
     }
     for (int i = 0; i < recipe->part_count && status == XM_OK; ++i) {
         status = build_stage(recipe, i, &arena, &stages[i]);
@@ -377,8 +376,7 @@ xm_status_t ap_plan_build(ap_stage_table_t *table, const ap_inter_op_result_t *r
     xm_status_t status = XM_OK;
 
     if (parts == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a plan of %d stages",
-                            result->stage_count);
+        return XM_NO_MEMORY("a plan of %d stages", result->stage_count);
     }
     (void)snprintf(optimiser, sizeof(optimiser),
                    "stage slicing, exact over %lld intra-operator plans (%lld points of the front)",

@@ -79,7 +79,7 @@ static xm_status_t list_trials(ap_planner_run_t *run)
 
     run->result.trials = calloc((size_t)total + 1, sizeof(*run->result.trials));
     if (run->result.trials == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d trials", total);
+        return XM_NO_MEMORY("%d trials", total);
     }
     run->result.trial_count = total;
     for (int i = 0; i < total; ++i) {
@@ -263,7 +263,7 @@ static xm_status_t open_work(ap_planner_run_t *run)
         run->work[i].order_estimate =
             orders > 0 ? calloc(2 * (size_t)orders, sizeof(*run->work[i].order_estimate)) : NULL;
         if (orders > 0 && run->work[i].order_estimate == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d orders of hosts", orders);
+            return XM_NO_MEMORY("%d orders of hosts", orders);
         }
         if (orders > 0) { /* they share a block */
             run->work[i].order_bound = run->work[i].order_estimate + orders;
@@ -356,8 +356,7 @@ static xm_status_t try_all(ap_planner_run_t *run)
     }
     run->work = calloc((size_t)run->result.trial_count + 1, sizeof(*run->work));
     if (run->work == NULL || pthread_mutex_init(&batch.mutex, NULL) != 0) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d trials",
-                            run->result.trial_count);
+        return XM_NO_MEMORY("%d trials", run->result.trial_count);
     }
     status = open_work(run);
     if (status == XM_OK && run->params->time_limit > 0.0) {
@@ -413,11 +412,10 @@ xm_status_t ap_planner_run_within(const ap_planner_params_t *params, double cap,
         status = xm_error_set(XM_ERR_TIMEOUT, "no plan for %s was found within %g s", params->model,
                               params->time_limit);
     } else if (status == XM_OK && run.result.plan == NULL && run.refused[0] != '\0') {
-        status = xm_error_set(XM_ERR_NO_SOLUTION, "%s has no plan under that schedule; %s",
-                              params->model, run.refused);
-    } else if (status == XM_OK && run.result.plan == NULL && cap > 0.0) {
         status =
-            xm_error_set(XM_ERR_NO_SOLUTION, "no plan of %s within %.0f bytes", params->model, cap);
+            XM_NO_SOLUTION("%s has no plan under that schedule; %s", params->model, run.refused);
+    } else if (status == XM_OK && run.result.plan == NULL && cap > 0.0) {
+        status = XM_NO_SOLUTION("no plan of %s within %.0f bytes", params->model, cap);
     } else if (status == XM_OK && run.result.plan == NULL) {
         status = ap_planner_explain_infeasible(&run.setup, most_micro_batches(&run));
     }

@@ -100,7 +100,7 @@ static xm_status_t take_in(parts_t *parts, int hosts, int devices, ap_planner_re
     list = malloc((size_t)hosts * sizeof(*list));
     if (list == NULL) {
         ap_planner_result_clear(made);
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d hosts", hosts);
+        return XM_NO_MEMORY("%d hosts", hosts);
     }
     memcpy(list, parts->order, (size_t)hosts * sizeof(*list));
     free(parts->rent->host);
@@ -168,10 +168,8 @@ static xm_status_t plan_parts(parts_t *parts)
         }
     }
     if (status == XM_OK && parts->result->plan == NULL && parts->fastest > 0) {
-        return xm_error_set(
-            XM_ERR_NO_SOLUTION,
-            "no plan is fast enough: the fastest has %.4g samples/s, %.4g are asked "
-            "for",
+        return XM_NO_SOLUTION(
+            "no plan is fast enough: the fastest has %.4g samples/s, %.4g are asked for",
             parts->fastest, parts->goal->min_throughput);
     }
     /* The last part was all of the cluster, and its sentence is still there. */
@@ -185,15 +183,12 @@ static xm_status_t check_parts(parts_t *parts)
         parts->count *= parts->have[k] + 1;
     }
     if (parts->count > MOST_PARTS) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "%d hosts of %d kinds have more than %d parts to choose from",
-                            parts->hosts, parts->kinds, MOST_PARTS);
+        return XM_UNSUPPORTED("%d hosts of %d kinds have more than %d parts to choose from",
+                              parts->hosts, parts->kinds, MOST_PARTS);
     }
     for (int h = 0; h < parts->hosts; ++h) {
         if (!(xm_cluster_profile_host_device(parts->params->profile, h).price > 0)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "the cluster profile has no price_per_hour of host %d's devices",
-                                h);
+            return XM_INVALID("the cluster profile has no price_per_hour of host %d's devices", h);
         }
     }
     return XM_OK;
@@ -213,10 +208,9 @@ static xm_status_t run_time(const ap_planner_params_t *params, const ap_planner_
         (double)ap_plan_info(result->plan)->global_batch / ap_plan_info(result->plan)->step;
     if (throughput < goal->min_throughput) {
         ap_planner_result_clear(result);
-        status = xm_error_set(XM_ERR_NO_SOLUTION,
-                              "no plan is fast enough: the fastest has %.4g samples/s, %.4g are "
-                              "asked for",
-                              throughput, goal->min_throughput);
+        status = XM_NO_SOLUTION(
+            "no plan is fast enough: the fastest has %.4g samples/s, %.4g are asked for",
+            throughput, goal->min_throughput);
     }
     return status;
 }
@@ -244,7 +238,7 @@ xm_status_t ap_planner_run_goal(const ap_planner_params_t *params, const ap_plan
     parts.take = xm_arena_get(&arena, (size_t)hosts, sizeof(int));
     parts.order = xm_arena_get(&arena, (size_t)hosts, sizeof(int));
     if (arena.failed) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d hosts", hosts);
+        status = XM_NO_MEMORY("%d hosts", hosts);
     } else {
         find_kinds(&parts);
         status = check_parts(&parts);

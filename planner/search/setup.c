@@ -18,25 +18,22 @@ enum { DEFAULT_BATCH = 1024, MOST_SAMPLES = 1 << 30 };
 static xm_status_t check_params(const ap_planner_params_t *params)
 {
     if (params->struct_size < sizeof(*params) || params->model == NULL || params->profile == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a model and a cluster profile are needed, and "
-                            "AP_PLANNER_PARAMS_INIT to start from");
+        return XM_INVALID(
+            "a model and a cluster profile are needed, and AP_PLANNER_PARAMS_INIT to start from");
     }
     if (params->min_stages < 0 || params->max_stages < 0 ||
         (params->max_stages > 0 && params->min_stages > params->max_stages)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the stage limits %d to %d are not a range",
-                            params->min_stages, params->max_stages);
+        return XM_INVALID("the stage limits %d to %d are not a range", params->min_stages,
+                          params->max_stages);
     }
     if (!isfinite(params->time_limit) || params->time_limit < 0.0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a time limit of %g s: 0 or more",
-                            params->time_limit);
+        return XM_INVALID("a time limit of %g s: 0 or more", params->time_limit);
     }
     if (params->global_batch < 0 || params->micro_batch_count > AP_PLANNER_MICRO_BATCHES) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a batch of %" PRId64 " in one of %zu numbers of micro-batches: "
-                            "positive, and at most %d numbers",
-                            params->global_batch, params->micro_batch_count,
-                            AP_PLANNER_MICRO_BATCHES);
+        return XM_INVALID(
+            "a batch of %" PRId64
+            " in one of %zu numbers of micro-batches: positive, and at most %d numbers",
+            params->global_batch, params->micro_batch_count, AP_PLANNER_MICRO_BATCHES);
     }
     return XM_OK;
 }
@@ -63,13 +60,12 @@ static xm_status_t check_demands(const ap_planner_params_t *params, const ap_gra
             devices *= tensor->cut[d].parts > 0 ? tensor->cut[d].parts : 1;
         }
         if (!may_have(params, devices)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "%s: the model's annotation cuts '%s' into %s parts, which no "
-                                "stage on %d hosts of %d devices can have",
-                                params->model, tensor->name,
-                                ap_tensor_parts(tensor, parts, sizeof(parts)),
-                                xm_cluster_profile_hosts(params->profile),
-                                xm_cluster_profile_devices_per_host(params->profile));
+            return XM_INVALID("%s: the model's annotation cuts '%s' into %s parts, which no stage "
+                              "on %d hosts of %d devices can have",
+                              params->model, tensor->name,
+                              ap_tensor_parts(tensor, parts, sizeof(parts)),
+                              xm_cluster_profile_hosts(params->profile),
+                              xm_cluster_profile_devices_per_host(params->profile));
         }
     }
     return XM_OK;
@@ -89,16 +85,14 @@ static xm_status_t find_batch(ap_planner_setup_t *setup)
                                               : 1;
 
     if (setup->read.fixed[0] != '\0' && params->global_batch % samples != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%s is a micro-batch of %" PRId64 " samples: a batch of %" PRId64
-                            " is not a number of them, and %s",
-                            params->model, samples, params->global_batch, setup->read.fixed);
+        return XM_INVALID("%s is a micro-batch of %" PRId64 " samples: a batch of %" PRId64
+                          " is not a number of them, and %s",
+                          params->model, samples, params->global_batch, setup->read.fixed);
     }
     if (count > MOST_SAMPLES / samples) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%" PRId64 " micro-batches of %" PRId64
-                            " samples: a step has at most %d samples",
-                            count, samples, MOST_SAMPLES);
+        return XM_INVALID("%" PRId64 " micro-batches of %" PRId64
+                          " samples: a step has at most %d samples",
+                          count, samples, MOST_SAMPLES);
     }
     setup->global_batch = params->global_batch > 0 ? params->global_batch : count * samples;
     setup->micro_batches = setup->read.fixed[0] != '\0' ? count : 0;
@@ -131,8 +125,8 @@ static xm_status_t open_graph(ap_planner_setup_t *setup)
                                        &params->layering, &setup->read);
         setup->graph = setup->read.graph;
     } else if (params->dim_count > 0 || ap_planner_model_is_given(&params->layering)) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s are told for files; %s has its own",
-                              params->dim_count > 0 ? "dimensions" : "layers", params->model);
+        status = XM_INVALID("%s are told for files; %s has its own",
+                            params->dim_count > 0 ? "dimensions" : "layers", params->model);
     }
     if (status != XM_OK || setup->graph == NULL) {
         return status;
@@ -310,14 +304,12 @@ xm_status_t ap_planner_check_counts(const ap_planner_setup_t *setup)
         int64_t b = params->micro_batches[i];
 
         if (own != 0 && b != own) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "%s is a micro-batch of %" PRId64 " samples, so a batch of %" PRId64
-                                " has %" PRId64 " micro-batches, not %" PRId64 ": %s",
-                                params->model, batch / own, batch, own, b, setup->read.fixed);
+            return XM_INVALID("%s is a micro-batch of %" PRId64 " samples, so a batch of %" PRId64
+                              " has %" PRId64 " micro-batches, not %" PRId64 ": %s",
+                              params->model, batch / own, batch, own, b, setup->read.fixed);
         }
         if (b < 1 || batch % b != 0) {
-            return xm_error_set(
-                XM_ERR_INVALID_ARGUMENT,
+            return XM_INVALID(
                 "a batch of %" PRId64 " does not divide into %" PRId64 " micro-batches", batch, b);
         }
     }

@@ -78,8 +78,7 @@ xm_status_t ap_tied_weights_add(const ap_plan_recipe_t *recipe, ap_plan_stage_t 
     uses.used = xm_arena_get(&arena, cells, sizeof(*uses.used));
     uses.spec = xm_arena_get(&arena, cells, sizeof(*uses.spec));
     if (arena.failed) {
-        status =
-            xm_error_set(XM_ERR_NO_MEMORY, "out of memory for the weights of %d stages", count);
+        status = XM_NO_MEMORY("the weights of %d stages", count);
     }
     for (int i = 0; i < count && status == XM_OK; ++i) {
         note_uses(recipe, i, &uses);

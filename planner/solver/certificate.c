@@ -25,9 +25,8 @@ xm_status_t ap_cfn_check_certifiable(const ap_cfn_t *cfn)
 {
     for (size_t edge = 0; edge < cfn->edges; ++edge) {
         if (cfn->scope_at[edge + 1] - cfn->scope_at[edge] > 2) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "a certificate is for edges of two nodes; edge %zu has three",
-                                edge);
+            return XM_UNSUPPORTED("a certificate is for edges of two nodes; edge %zu has three",
+                                  edge);
         }
     }
     return XM_OK;
@@ -81,7 +80,7 @@ static xm_status_t write_proof(const ap_cfn_dual_t *dual, ap_cfn_shared_t *share
         text = NULL;
         memory = open_memstream(&text, &length);
         if (memory == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a proof");
+            return XM_NO_MEMORY("a proof");
         }
         status = ap_cfn_prove(dual, shared, *goal, scale, attempt == 0 ? NODES : 1, memory, &closed,
                               &first);

@@ -175,7 +175,7 @@ static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
     double *base = malloc((times + 1) * sizeof(*base)), low = 1.0, high = HUGE_VAL;
 
     if (base == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for prices");
+        return XM_NO_MEMORY("prices");
     }
     memcpy(base, dual->price, times * sizeof(double));
     for (int k = 0; k < SCALINGS && !ap_cfn_shared_is_over(&solve->shared); ++k) {
@@ -436,7 +436,7 @@ static xm_status_t begin_with(solve_t *solve, const ap_cfn_reduction_t *reductio
     double *load = xm_arena_take(pool, ((size_t)core->times + 1) * sizeof(*load));
 
     if (pool->failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution");
+        return XM_NO_MEMORY("a solution");
     }
     ap_cfn_adopt(reduction, choice, value);
     try(solve, &solve->shared, value, load);
@@ -464,8 +464,8 @@ static xm_status_t solve_core(solve_t *solve, int threads)
      * of time. */
     if (status == XM_OK && !(solve->shared.cost < HUGE_VAL) &&
         ap_cfn_shared_is_proved(&solve->shared)) {
-        return xm_error_set(XM_ERR_NO_SOLUTION, "no choice of finite cost fits%s",
-                            core->times > 0 ? " the usage limit: all were ruled out" : "");
+        return XM_NO_SOLUTION("no choice of finite cost fits%s",
+                              core->times > 0 ? " the usage limit: all were ruled out" : "");
     }
     if (status == XM_OK && !(solve->shared.cost < HUGE_VAL)) {
         return core->times > 0
@@ -495,7 +495,7 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
     xm_status_t status;
 
     if (solve == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution");
+        return XM_NO_MEMORY("a solution");
     }
     if (options->certificate != NULL) {
         status = ap_cfn_check_certifiable(cfn);

@@ -266,7 +266,7 @@ xm_status_t xm_xla_slot_open(xm_worker_t *worker, xm_xla_slot_t **slot)
     int error;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a slot in XLA's programs");
+        return XM_NO_MEMORY("a slot in XLA's programs");
     }
     made->worker = worker;
     (void)pthread_mutex_init(&made->lock, NULL);
@@ -323,7 +323,7 @@ xm_status_t xm_xla_add(xm_xla_slot_t *slot, const xm_xla_part_t *part)
     bool taken;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a transfer in XLA's programs");
+        return XM_NO_MEMORY("a transfer in XLA's programs");
     }
     made->is = *part;
     made->last = &made->first;
@@ -336,9 +336,8 @@ xm_status_t xm_xla_add(xm_xla_slot_t *slot, const xm_xla_part_t *part)
     (void)pthread_mutex_unlock(&registry.lock);
     if (taken) {
         free(made);
-        return xm_error_set(
-            XM_ERR_INVALID_ARGUMENT, "transfer %lld has a device that %s at position %d already",
-            (long long)part->id, part->sends ? "sends" : "receives", part->position);
+        return XM_INVALID("transfer %lld has a device that %s at position %d already",
+                          (long long)part->id, part->sends ? "sends" : "receives", part->position);
     }
     return XM_OK;
 }

@@ -189,13 +189,12 @@ static void convert(const xm_convert_params_t *p, xm_convert_step_t step)
 
 static xm_status_t refuse(const char *name, int64_t value)
 {
-    return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_convert: params.%s is %lld", name,
-                        (long long)value);
+    return XM_INVALID("xm_convert: params.%s is %lld", name, (long long)value);
 }
 
 static xm_status_t missing(const char *name)
 {
-    return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_convert: %s is NULL", name);
+    return XM_INVALID("xm_convert: %s is NULL", name);
 }
 
 /* What a step needs. Rows and columns of nothing need no memory. */
@@ -205,8 +204,7 @@ static xm_status_t check_memory(const xm_convert_params_t *p, xm_convert_step_t 
     const bool converts = step == XM_CONVERT_NARROW || step == XM_CONVERT_WIDEN;
 
     if (!is_scaled && (!converts || !p->float32)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "xm_convert: bfloat16 is made of float32, and has no scales");
+        return XM_INVALID("xm_convert: bfloat16 is made of float32, and has no scales");
     }
     if (p->wide == NULL && step != XM_CONVERT_SCALES) {
         return missing("params.wide");
@@ -233,13 +231,12 @@ xm_status_t xm_convert(const xm_convert_params_t *params, xm_convert_step_t step
         return refuse("kind", params->kind);
     }
     if (step < XM_CONVERT_MAXIMA || step > XM_CONVERT_WIDEN) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "xm_convert: step is %d", (int)step);
+        return XM_INVALID("xm_convert: step is %d", (int)step);
     }
     if (params->rows < 0 || params->columns < 0 || params->row < 0 || params->column < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "xm_convert: a tile of %lld x %lld at row %lld and column %lld",
-                            (long long)params->rows, (long long)params->columns,
-                            (long long)params->row, (long long)params->column);
+        return XM_INVALID("xm_convert: a tile of %lld x %lld at row %lld and column %lld",
+                          (long long)params->rows, (long long)params->columns,
+                          (long long)params->row, (long long)params->column);
     }
     if (params->rows > 0 && params->columns > 0) {
         xm_status_t status = check_memory(params, step);

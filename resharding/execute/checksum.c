@@ -235,20 +235,18 @@ xm_status_t xm_checksum_create(xm_executor_t *executor, xm_checksum_t **checksum
     int64_t tasks = xm_plan_task_count(executor->plan);
 
     if (executor->running || executor->result < 0 || !executor->posted) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "there is no run of this executor that has ended well to verify");
+        return XM_INVALID("there is no run of this executor that has ended well to verify");
     }
     created = calloc(1, sizeof(*created));
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify a run");
+        return XM_NO_MEMORY("verifying a run");
     }
     created->executor = executor;
     created->rank = executor->transport->rank;
     created->ranks = executor->transport->size;
     if (!make_arrays(created, tasks)) {
         free_checksum(created);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify a plan of %" PRId64 " tasks",
-                            tasks);
+        return XM_NO_MEMORY("verifying a plan of %" PRId64 " tasks", tasks);
     }
     created->tag = xm_executor_tag(executor) | TAG_BIT | (executor->checksums++ & COUNT_BITS);
     *checksum = created;

@@ -40,25 +40,21 @@ static xm_status_t check_params(const xm_executor_params_t *params)
 
     if (params->window < 0 || params->window > MAX_WINDOW || params->channel < 0 ||
         params->channel > MAX_CHANNEL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "window %d is outside 0 … %d, or channel %d outside 0 … %d",
-                            params->window, MAX_WINDOW, params->channel, MAX_CHANNEL);
+        return XM_INVALID("window %d is outside 0 … %d, or channel %d outside 0 … %d",
+                          params->window, MAX_WINDOW, params->channel, MAX_CHANNEL);
     }
     if (params->buffers == NULL && tensors != 1) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "rank %d: a batch of %d tensors needs a list of their buffers",
-                            params->transport->rank, tensors);
+        return XM_INVALID("rank %d: a batch of %d tensors needs a list of their buffers",
+                          params->transport->rank, tensors);
     }
     if (ranks > params->transport->size) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the plan names rank %d, the job has ranks 0 … %d", ranks - 1,
-                            params->transport->size - 1);
+        return XM_INVALID("the plan names rank %d, the job has ranks 0 … %d", ranks - 1,
+                          params->transport->size - 1);
     }
     if (xm_transport_channel_is_spent(params->transport, params->channel)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "rank %d: a run failed on channel %d, and messages of it may still "
-                            "come: use another channel, or shrink the group",
-                            params->transport->rank, params->channel);
+        return XM_INVALID("rank %d: a run failed on channel %d, and messages of it may still come: "
+                          "use another channel, or shrink the group",
+                          params->transport->rank, params->channel);
     }
     return XM_OK;
 }
@@ -68,7 +64,7 @@ static xm_status_t make_tensors(xm_executor_t *executor)
     executor->tensor_count = xm_plan_tensors(executor->plan);
     executor->tensors = calloc((size_t)executor->tensor_count + 1, sizeof(*executor->tensors));
     if (executor->tensors == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", executor->tensor_count);
+        return XM_NO_MEMORY("%d tensors", executor->tensor_count);
     }
     for (int t = 0; t < executor->tensor_count; ++t) {
         executor->tensors[t].element_size = xm_plan_tensor_element_size(executor->plan, t);
@@ -110,8 +106,7 @@ static xm_status_t make_proven(xm_executor_t *executor)
     }
     executor->proven = calloc((size_t)next + 1, sizeof(*executor->proven));
     if (executor->proven == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the hashes of %" PRId64 " chunks",
-                            next);
+        return XM_NO_MEMORY("the hashes of %" PRId64 " chunks", next);
     }
     for (int l = 0; l < executor->lane_count; ++l) {
         for (int s = 0; s < executor->lanes[l].slot_count; ++s) {
@@ -174,7 +169,7 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
     }
     created = calloc(1, sizeof(*created));
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an executor");
+        return XM_NO_MEMORY("an executor");
     }
     created->plan = params->plan;
     created->transport = params->transport;

@@ -390,15 +390,13 @@ static xm_status_t post(xm_executor_t *executor, bool follows, void *stream)
     xm_status_t status;
 
     if (executor->running) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the previous run of this executor has not ended");
+        return XM_INVALID("the previous run of this executor has not ended");
     }
     if (executor->runs_left == 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "channel %d: %d runs ago one has failed, whose messages may still come "
-                            "and now meet this run's; destroy this reshard on all ranks and make "
-                            "another",
-                            executor->channel, UINT8_MAX);
+        return XM_UNSUPPORTED(
+            "channel %d: %d runs ago one has failed, whose messages may still come and now meet "
+            "this run's; destroy this reshard on all ranks and make another",
+            executor->channel, UINT8_MAX);
     }
     status = xm_device_start(executor, follows, stream);
     if (status == XM_OK) {

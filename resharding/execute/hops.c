@@ -90,7 +90,7 @@ static xm_status_t read_routes(const xm_plan_t *plan, int rank, route_table_t *t
 
 no_memory:
     free_routes(table);
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %d routes of a plan", routes);
+    return XM_NO_MEMORY("the %d routes of a plan", routes);
 }
 
 /* This rank's part of a transfer: its incoming hop (or copy), and the places it feeds. */
@@ -207,8 +207,8 @@ static xm_status_t allocate_hops(xm_executor_t *executor, const route_table_t *t
     executor->dependants =
         malloc(((size_t)executor->hop_count + 1) * sizeof(*executor->dependants));
     if (executor->hops == NULL || executor->copies == NULL || executor->dependants == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %" PRId64 " hops of rank %d",
-                            executor->hop_count, executor->transport->rank);
+        return XM_NO_MEMORY("the %" PRId64 " hops of rank %d", executor->hop_count,
+                            executor->transport->rank);
     }
     return XM_OK;
 }
@@ -345,12 +345,10 @@ static xm_status_t size_lanes(xm_executor_t *executor)
         int window = lane_sends(lane) ? executor->window : executor->window * RECEIVE_AHEAD;
 
         if (lane->chunk_count > LANE_CHUNKS) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "rank %d would exchange %" PRId64
-                                " chunks with rank %d, more than %d: make the plan with larger "
-                                "ones",
-                                executor->transport->rank, lane->chunk_count, lane->peer,
-                                LANE_CHUNKS);
+            return XM_UNSUPPORTED(
+                "rank %d would exchange %" PRId64
+                " chunks with rank %d, more than %d: make the plan with larger ones",
+                executor->transport->rank, lane->chunk_count, lane->peer, LANE_CHUNKS);
         }
         lane->slot_count = (int)min_of(window, lane->chunk_count);
         items += lane->item_count;
@@ -360,7 +358,7 @@ static xm_status_t size_lanes(xm_executor_t *executor)
     executor->slots = calloc((size_t)slots + 1, sizeof(*executor->slots));
     executor->ready = malloc(((size_t)executor->lane_count * LANE_KINDS + 1) * sizeof(lane_t *));
     if (executor->items == NULL || executor->slots == NULL || executor->ready == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %" PRId64 " chunks in flight", slots);
+        return XM_NO_MEMORY("%" PRId64 " chunks in flight", slots);
     }
     return XM_OK;
 }
@@ -405,7 +403,7 @@ xm_status_t xm_executor_make_lanes(xm_executor_t *executor)
     executor->lanes = calloc(2 * ranks, sizeof(*executor->lanes));
     if (lane_of == NULL || executor->lanes == NULL) {
         free(lane_of);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu peers", ranks);
+        return XM_NO_MEMORY("%zu peers", ranks);
     }
     memset(lane_of, -1, 2 * ranks * sizeof(int));
     assign_lanes(executor, lane_of);

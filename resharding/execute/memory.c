@@ -39,10 +39,9 @@ static xm_status_t check_buffer(const xm_executor_params_t *params, int tensor, 
             rank, side_names[is_dst], xm_plan_tensor_name(plan, tensor), bytes, needed);
     }
     if (buffer == NULL && needed > 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "rank %d: the %s buffer of tensor %s is NULL, its tile needs %" PRIu64
-                            " bytes",
-                            rank, side_names[is_dst], xm_plan_tensor_name(plan, tensor), needed);
+        return XM_INVALID("rank %d: the %s buffer of tensor %s is NULL, its tile needs %" PRIu64
+                          " bytes",
+                          rank, side_names[is_dst], xm_plan_tensor_name(plan, tensor), needed);
     }
     return XM_OK;
 }
@@ -71,7 +70,7 @@ static xm_status_t list_regions(const xm_plan_t *plan, int rank, const xm_tensor
     region_t *list = malloc((2 * (size_t)tensors + 1) * sizeof(*list));
 
     if (list == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the buffers of %d tensors", tensors);
+        return XM_NO_MEMORY("the buffers of %d tensors", tensors);
     }
     for (int t = 0; t < tensors; ++t) {
         int64_t size = xm_plan_tensor_element_size(plan, t);
@@ -103,10 +102,9 @@ static xm_status_t check_overlaps(const xm_plan_t *plan, int rank, const region_
 
         for (int side = region->is_dst ? 0 : 1; side < 2; ++side) {
             if (furthest[side] != NULL && furthest[side]->end > region->start) {
-                return xm_error_set(
-                    XM_ERR_INVALID_ARGUMENT,
-                    "rank %d: the %s buffer of tensor %s and the %s buffer of "
-                    "tensor %s overlap by %" PRIu64 " bytes",
+                return XM_INVALID(
+                    "rank %d: the %s buffer of tensor %s and the %s buffer of tensor %s overlap by "
+                    "%" PRIu64 " bytes",
                     rank, side_names[side], xm_plan_tensor_name(plan, furthest[side]->tensor),
                     side_names[region->is_dst], xm_plan_tensor_name(plan, region->tensor),
                     (uint64_t)((furthest[side]->end < region->end ? furthest[side]->end
@@ -214,9 +212,8 @@ xm_status_t xm_executor_register_buffers(xm_executor_t *executor,
     }
     count = keep_reachable(executor, regions, count);
     executor->registrations = malloc(((size_t)count + 1) * sizeof(xm_memory_t *));
-    status = executor->registrations != NULL
-                 ? register_regions(executor, regions, count)
-                 : xm_error_set(XM_ERR_NO_MEMORY, "no memory to register %d buffers", count);
+    status = executor->registrations != NULL ? register_regions(executor, regions, count)
+                                             : XM_NO_MEMORY("registering %d buffers", count);
     free(regions);
     return status;
 }

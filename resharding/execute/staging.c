@@ -79,9 +79,7 @@ static xm_status_t allocate_staging(xm_executor_t *executor, int64_t count, cons
         staging->memory = aligned_alloc(LINE, bytes);
     }
     if (staging->free == NULL || staging->memory == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY,
-                            "no memory for %" PRId64 " pack buffers of %" PRId64 " bytes", count,
-                            staging->size);
+        return XM_NO_MEMORY("%" PRId64 " pack buffers of %" PRId64 " bytes", count, staging->size);
     }
     staging->bytes = bytes;
     next = staging->memory;
@@ -116,12 +114,11 @@ xm_status_t xm_executor_make_staging(xm_executor_t *executor, uint64_t memory_li
     }
     staging->size = (longest + LINE - 1) / LINE * LINE;
     if (staging->size > PEER_LIMIT) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "rank %d: chunks of %" PRId64
-                            " bytes that are not contiguous in its buffer, or on a device, exceed "
-                            "the %d bytes of pack buffers per peer: make the plan with smaller "
-                            "chunks",
-                            executor->transport->rank, longest, PEER_LIMIT);
+        return XM_UNSUPPORTED(
+            "rank %d: chunks of %" PRId64
+            " bytes that are not contiguous in its buffer, or on a device, exceed the %d bytes of "
+            "pack buffers per peer: make the plan with smaller chunks",
+            executor->transport->rank, longest, PEER_LIMIT);
     }
     staging->per_lane = (int)(PEER_LIMIT / staging->size);
     for (int l = 0; l < executor->lane_count; ++l) {
@@ -135,11 +132,11 @@ xm_status_t xm_executor_make_staging(xm_executor_t *executor, uint64_t memory_li
     wanted += least; /* all lanes are served without the reserve */
     affordable = memory_limit > 0 ? (int64_t)(memory_limit / (uint64_t)staging->size) : wanted;
     if (affordable < least) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "rank %d: a memory limit of %" PRIu64 " bytes is too small: at least %d"
-                            " pack buffer%s of %" PRId64 " bytes %s needed, %" PRId64 " in all",
-                            executor->transport->rank, memory_limit, least, least > 1 ? "s" : "",
-                            staging->size, least > 1 ? "are" : "is", least * staging->size);
+        return XM_INVALID("rank %d: a memory limit of %" PRIu64
+                          " bytes is too small: at least %d pack buffer%s of %" PRId64
+                          " bytes %s needed, %" PRId64 " in all",
+                          executor->transport->rank, memory_limit, least, least > 1 ? "s" : "",
+                          staging->size, least > 1 ? "are" : "is", least * staging->size);
     }
     return allocate_staging(executor, min_of(wanted, affordable), packs);
 }

@@ -290,8 +290,7 @@ static void find_routes(turn_builder_t *builder)
 
 static xm_status_t no_memory(const xm_executor_t *executor)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the turns of rank %d",
-                        executor->transport->rank);
+    return XM_NO_MEMORY("the turns of rank %d", executor->transport->rank);
 }
 
 /* What the rail's slower direction may have left. */

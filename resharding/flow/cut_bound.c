@@ -57,14 +57,14 @@ xm_status_t xm_cut_bound_create(int nodes, const double *rate, xm_cut_bound_t **
     xm_cut_bound_t *created = calloc(1, sizeof(*created));
 
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound");
+        return XM_NO_MEMORY("a bound");
     }
     created->nodes = nodes;
     created->rate = malloc((size_t)nodes * sizeof(*created->rate));
     created->own = calloc((size_t)nodes, sizeof(*created->own));
     if (created->rate == NULL || created->own == NULL) {
         xm_cut_bound_destroy(created);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d hosts", nodes);
+        return XM_NO_MEMORY("the bound of %d hosts", nodes);
     }
     memcpy(created->rate, rate, (size_t)nodes * sizeof(*rate));
     *cut_bound = created;
@@ -91,8 +91,7 @@ static xm_status_t grow_table(xm_cut_bound_t *cut_bound)
     int *slot = malloc(slots * sizeof(*slot));
 
     if (slot == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d sets of holders",
-                            cut_bound->groups);
+        return XM_NO_MEMORY("the bound of %d sets of holders", cut_bound->groups);
     }
     memset(slot, -1, slots * sizeof(*slot));
     for (int g = 0; g < cut_bound->groups; ++g) {
@@ -133,8 +132,7 @@ static xm_status_t reserve(xm_cut_bound_t *cut_bound, int count)
                           sizeof(*cut_bound->group)) ||
         !xm_array_reserve(&cut_bound->holder, &cut_bound->holder_room,
                           cut_bound->holders + (size_t)count, sizeof(*cut_bound->holder))) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d sets of holders",
-                            cut_bound->groups + 1);
+        return XM_NO_MEMORY("the bound of %d sets of holders", cut_bound->groups + 1);
     }
     return (size_t)cut_bound->groups * 2 >= cut_bound->slots ? grow_table(cut_bound) : XM_OK;
 }
@@ -175,8 +173,7 @@ xm_status_t xm_cut_bound_add(xm_cut_bound_t *cut_bound, const int *holders, int 
                              int64_t bytes)
 {
     if (bytes > INT64_MAX - cut_bound->total) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the data of a resharding exceeds %lld bytes",
-                            (long long)INT64_MAX);
+        return XM_INVALID("the data of a resharding exceeds %lld bytes", (long long)INT64_MAX);
     }
     if (count == 1) {
         cut_bound->own[holders[0]] += bytes;
@@ -329,8 +326,7 @@ xm_status_t xm_cut_bound_time(const xm_cut_bound_t *cut_bound, int64_t *ns)
 
     in_set = malloc((size_t)cut_bound->nodes * sizeof(*in_set));
     if (in_set == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d hosts",
-                            cut_bound->nodes);
+        return XM_NO_MEMORY("the bound of %d hosts", cut_bound->nodes);
     }
     /* Data with a single holder need no flow. */
     for (int n = 0; n < cut_bound->nodes; ++n) {

@@ -35,7 +35,7 @@ xm_status_t xm_flow_create(int nodes, xm_flow_t **flow)
     xm_flow_t *created = calloc(1, sizeof(*created));
 
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a flow");
+        return XM_NO_MEMORY("a flow");
     }
     created->nodes = nodes;
     created->first = malloc((size_t)nodes * sizeof(int));
@@ -45,7 +45,7 @@ xm_status_t xm_flow_create(int nodes, xm_flow_t **flow)
     if (created->first == NULL || created->level == NULL || created->at == NULL ||
         created->stack == NULL) {
         xm_flow_destroy(created);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a flow of %d nodes", nodes);
+        return XM_NO_MEMORY("a flow of %d nodes", nodes);
     }
     memset(created->first, -1, (size_t)nodes * sizeof(int));
     *flow = created;
@@ -68,7 +68,7 @@ xm_status_t xm_flow_add_edge(xm_flow_t *flow, int from, int to, int64_t capacity
 {
     /* Both directions of an edge need room at once, so that e ^ 1 always exists. */
     if (!xm_array_reserve(&flow->edge, &flow->room, (size_t)flow->edges + 2, sizeof(*flow->edge))) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a flow of %d edges", flow->edges + 2);
+        return XM_NO_MEMORY("a flow of %d edges", flow->edges + 2);
     }
     /* The reverse edge starts with no residual, and what it gains later is what flows
      * forward. */

@@ -47,9 +47,8 @@ xm_status_t xm_partition_parse(const char *name, xm_partition_t *partition)
         return XM_ERR_INVALID_ARGUMENT;
     }
     if (strcmp(name, partition_names[XM_PARTITION_EXPLICIT]) == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the explicit partition needs the offsets of its cuts, which its name "
-                            "does not give; choose even, chunk or balanced");
+        return XM_INVALID("the explicit partition needs the offsets of its cuts, which its name "
+                          "does not give; choose even, chunk or balanced");
     }
     status = xm_text_choose("partition", name, partition_names, XM_PARTITION_EXPLICIT, &index);
     if (status == XM_OK) {
@@ -99,29 +98,24 @@ static xm_status_t copy_cuts(xm_layout_t *layout, int dim, const int64_t *given)
     int parts = layout->parts[dim];
 
     if (given[0] != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "dimension %d: the first cut point is %" PRId64 ", not 0", dim,
-                            given[0]);
+        return XM_INVALID("dimension %d: the first cut point is %" PRId64 ", not 0", dim, given[0]);
     }
     for (int i = 1; i <= parts; ++i) {
         if (given[i] < given[i - 1]) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "dimension %d: cut point %d is %" PRId64
-                                ", before cut point %d, which is %" PRId64,
-                                dim, i, given[i], i - 1, given[i - 1]);
+            return XM_INVALID("dimension %d: cut point %d is %" PRId64
+                              ", before cut point %d, which is %" PRId64,
+                              dim, i, given[i], i - 1, given[i - 1]);
         }
         if (given[i] > extent) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "dimension %d: cut point %d is %" PRId64 ", beyond its %" PRId64
-                                " elements",
-                                dim, i, given[i], extent);
+            return XM_INVALID("dimension %d: cut point %d is %" PRId64 ", beyond its %" PRId64
+                              " elements",
+                              dim, i, given[i], extent);
         }
     }
     if (given[parts] != extent) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "dimension %d: the last cut point, number %d, is %" PRId64
-                            ", not its %" PRId64 " elements",
-                            dim, parts, given[parts], extent);
+        return XM_INVALID("dimension %d: the last cut point, number %d, is %" PRId64
+                          ", not its %" PRId64 " elements",
+                          dim, parts, given[parts], extent);
     }
     memcpy(layout->cuts[dim], given, ((size_t)parts + 1) * sizeof(*given));
     return XM_OK;
@@ -136,13 +130,11 @@ static xm_status_t check_divides(const xm_layout_t *layout, int dim)
     if (layout->shape[dim] % layout->parts[dim] == 0) {
         return XM_OK;
     }
-    return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                        "sharding spec '%s' on mesh %s: dimension %d has %" PRId64
-                        " elements, which %d parts do not divide; use the chunk or balanced "
-                        "partition",
-                        xm_spec_format(&layout->spec, text),
-                        xm_mesh_format_shape(layout->mesh, mesh, sizeof(mesh)), dim,
-                        layout->shape[dim], layout->parts[dim]);
+    return XM_INVALID(
+        "sharding spec '%s' on mesh %s: dimension %d has %" PRId64
+        " elements, which %d parts do not divide; use the chunk or balanced partition",
+        xm_spec_format(&layout->spec, text), xm_mesh_format_shape(layout->mesh, mesh, sizeof(mesh)),
+        dim, layout->shape[dim], layout->parts[dim]);
 }
 
 /* Cuts a dimension by the partition's rule, or as `given` says where that is not NULL. */
@@ -154,15 +146,14 @@ static xm_status_t cut_dimension(xm_layout_t *layout, int dim, const int64_t *gi
     layout->parts[dim] = parts;
     layout->cuts[dim] = malloc(((size_t)parts + 1) * sizeof(int64_t));
     if (layout->cuts[dim] == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d cut points", parts + 1);
+        return XM_NO_MEMORY("%d cut points", parts + 1);
     }
     if (given != NULL) {
         return copy_cuts(layout, dim, given);
     }
     if (layout->partition == XM_PARTITION_EXPLICIT && parts > 1) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "dimension %d has %d parts, but no cut points are given for it", dim,
-                            parts);
+        return XM_INVALID("dimension %d has %d parts, but no cut points are given for it", dim,
+                          parts);
     }
     if (layout->partition == XM_PARTITION_EVEN) {
         xm_status_t status = check_divides(layout, dim);
@@ -185,13 +176,11 @@ static xm_status_t check_shape(const xm_spec_t *spec, const int64_t *shape)
 
     for (int d = 0; d < spec->dims; ++d) {
         if (shape[d] < 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "dimension %d has %" PRId64 " elements", d,
-                                shape[d]);
+            return XM_INVALID("dimension %d has %" PRId64 " elements", d, shape[d]);
         }
         if (__builtin_mul_overflow(volume, shape[d] > 0 ? shape[d] : 1, &volume) ||
             volume > INT64_C(1) << 62) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "the tensor has more than 2^62 elements (up to dimension %d)", d);
+            return XM_INVALID("the tensor has more than 2^62 elements (up to dimension %d)", d);
         }
     }
     return XM_OK;
@@ -253,7 +242,7 @@ static xm_status_t list_replicas(xm_layout_t *layout)
     number_tiles(layout, slot_stride);
     layout->replica_rank = malloc((size_t)devices * sizeof(int));
     if (layout->replica_rank == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tiles", layout->tiles);
+        return XM_NO_MEMORY("%d tiles", layout->tiles);
     }
     for (int a = 0; a < axes; ++a) {
         sizes[a] = xm_mesh_axis_size(layout->mesh, a);
@@ -290,7 +279,7 @@ static xm_status_t build(const xm_mesh_t *mesh, const xm_spec_t *spec, xm_partit
     }
     created = calloc(1, sizeof(*created));
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a layout");
+        return XM_NO_MEMORY("a layout");
     }
     atomic_init(&created->references, 1);
     created->spec = *spec;
@@ -319,8 +308,8 @@ xm_status_t xm_layout_create(const xm_mesh_t *mesh, const xm_spec_t *spec, xm_pa
         return XM_ERR_INVALID_ARGUMENT;
     }
     if (partition == XM_PARTITION_EXPLICIT) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the explicit partition needs its cut points: "
-                                                     "xm_layout_create_explicit() takes them");
+        return XM_INVALID(
+            "the explicit partition needs its cut points: xm_layout_create_explicit() takes them");
     }
     return build(mesh, spec, partition, shape, NULL, layout);
 }
@@ -342,28 +331,24 @@ static xm_status_t check_packing(const xm_layout_t *layout, int per_byte)
     int inner = layout->spec.dims - 1;
 
     if (per_byte != 1 && per_byte != 2 && per_byte != 4 && per_byte != 8) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a byte packs 1, 2, 4 or 8 elements, not %d",
-                            per_byte);
+        return XM_INVALID("a byte packs 1, 2, 4 or 8 elements, not %d", per_byte);
     }
     if (inner < 0) {
         return per_byte == 1
                    ? XM_OK
-                   : xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                  "a scalar has no dimension to pack %d elements a byte along",
-                                  per_byte);
+                   : XM_INVALID("a scalar has no dimension to pack %d elements a byte along",
+                                per_byte);
     }
     if (layout->shape[inner] % per_byte != 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "dimension %d has %" PRId64
-                            " elements, which do not fill bytes of %d packed elements",
-                            inner, layout->shape[inner], per_byte);
+        return XM_INVALID("dimension %d has %" PRId64
+                          " elements, which do not fill bytes of %d packed elements",
+                          inner, layout->shape[inner], per_byte);
     }
     for (int i = 0; i <= layout->parts[inner]; ++i) {
         if (layout->cuts[inner][i] % per_byte != 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "dimension %d is cut at element %" PRId64
-                                ", inside a byte of %d packed elements",
-                                inner, layout->cuts[inner][i], per_byte);
+            return XM_INVALID("dimension %d is cut at element %" PRId64
+                              ", inside a byte of %d packed elements",
+                              inner, layout->cuts[inner][i], per_byte);
         }
     }
     return XM_OK;
@@ -386,8 +371,7 @@ xm_status_t xm_layout_pack_innermost(const xm_layout_t *layout, int per_byte, xm
     }
     bytes = malloc(((size_t)layout->parts[inner] + 1) * sizeof(*bytes));
     if (bytes == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d cut points",
-                            layout->parts[inner] + 1);
+        return XM_NO_MEMORY("%d cut points", layout->parts[inner] + 1);
     }
     for (int i = 0; i <= layout->parts[inner]; ++i) {
         bytes[i] = layout->cuts[inner][i] / per_byte;

@@ -37,11 +37,10 @@ xm_status_t xm_shape_parse(const char *text, int *dims, int64_t *shape)
         xm_status_t status;
 
         if (length >= sizeof(token)) {
-            return xm_error_set(XM_ERR_PARSE, "shape '%s': '%s' is not an extent", text, rest);
+            return XM_MALFORMED("shape '%s': '%s' is not an extent", text, rest);
         }
         if (count == XM_MAX_DIMS) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "shape '%s' has more than %d dimensions",
-                                text, XM_MAX_DIMS);
+            return XM_INVALID("shape '%s' has more than %d dimensions", text, XM_MAX_DIMS);
         }
         memcpy(token, rest, length);
         token[length] = '\0';
@@ -75,8 +74,8 @@ xm_status_t xm_layout_parse(const char *shape, const char *mesh, const char *ran
         status = xm_spec_parse(spec, &parsed_spec);
     }
     if (status == XM_OK && parsed_spec.dims != dims) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "shape %s has %d dimensions, spec %s has %d",
-                              shape, dims, spec, parsed_spec.dims);
+        status = XM_INVALID("shape %s has %d dimensions, spec %s has %d", shape, dims, spec,
+                            parsed_spec.dims);
     }
     if (status == XM_OK) {
         status = xm_mesh_parse(mesh, ranks, 0, &parsed_mesh);

@@ -55,18 +55,15 @@ static xm_status_t check_sizes(int axes, const int *sizes, int *product)
     int64_t total = 1;
 
     if (axes < 0 || axes > XM_MAX_AXES) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a mesh has 0 to %d axes, not %d", XM_MAX_AXES,
-                            axes);
+        return XM_INVALID("a mesh has 0 to %d axes, not %d", XM_MAX_AXES, axes);
     }
     for (int a = 0; a < axes; ++a) {
         if (sizes[a] < 1) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "mesh axis %d has size %d; at least 1 is needed", a, sizes[a]);
+            return XM_INVALID("mesh axis %d has size %d; at least 1 is needed", a, sizes[a]);
         }
         total *= sizes[a];
         if (total > MAX_DEVICES) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the mesh has more than %d devices",
-                                MAX_DEVICES);
+            return XM_INVALID("the mesh has more than %d devices", MAX_DEVICES);
         }
     }
     *product = (int)total;
@@ -85,7 +82,7 @@ static xm_status_t allocate_ranks(xm_mesh_t *mesh)
     mesh->ranks = malloc((size_t)mesh->size * sizeof(*mesh->ranks));
     mesh->slots = calloc(slots, sizeof(*mesh->slots));
     if (mesh->ranks == NULL || mesh->slots == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mesh of %d devices", mesh->size);
+        return XM_NO_MEMORY("a mesh of %d devices", mesh->size);
     }
     return XM_OK;
 }
@@ -99,11 +96,10 @@ static xm_status_t place_ranks(xm_mesh_t *mesh, const int *ranks)
         int *slot = find_slot(mesh, rank);
 
         if (rank < 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the mesh names rank %d; ranks start at 0",
-                                rank);
+            return XM_INVALID("the mesh names rank %d; ranks start at 0", rank);
         }
         if (*slot != 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the mesh names rank %d twice", rank);
+            return XM_INVALID("the mesh names rank %d twice", rank);
         }
         mesh->ranks[p] = rank;
         *slot = p + 1;
@@ -127,7 +123,7 @@ xm_status_t xm_mesh_create(int axes, const int *sizes, const int *ranks, xm_mesh
     }
     created = calloc(1, sizeof(*created));
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a mesh");
+        return XM_NO_MEMORY("a mesh");
     }
     atomic_init(&created->references, 1);
     created->axes = axes;
@@ -183,12 +179,10 @@ static xm_status_t parse_shape(const char *shape, int *axes, int *sizes)
         xm_status_t status;
 
         if (length >= sizeof(token)) {
-            return xm_error_set(XM_ERR_PARSE, "mesh shape '%s': '%s' is not an axis size", shape,
-                                rest);
+            return XM_MALFORMED("mesh shape '%s': '%s' is not an axis size", shape, rest);
         }
         if (*axes == XM_MAX_AXES) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "mesh shape '%s' has more than %d axes",
-                                shape, XM_MAX_AXES);
+            return XM_INVALID("mesh shape '%s' has more than %d axes", shape, XM_MAX_AXES);
         }
         memcpy(token, rest, length);
         token[length] = '\0';
@@ -213,7 +207,7 @@ static xm_status_t append_run(const char *what, int first, int last, int **ranks
     int *grown;
 
     if (length > MAX_DEVICES - *count) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: more than %d ranks", what, MAX_DEVICES);
+        return XM_INVALID("%s: more than %d ranks", what, MAX_DEVICES);
     }
     grown = realloc(*ranks, (size_t)(*count + length) * sizeof(**ranks));
     if (grown == NULL) {
@@ -267,7 +261,7 @@ xm_status_t xm_rank_list_parse(const char *what, const char *text, int **ranks, 
 
         if (token_length >= sizeof(token)) {
             free(list);
-            return xm_error_set(XM_ERR_PARSE, "%s: '%s' is not a rank list", what, text);
+            return XM_MALFORMED("%s: '%s' is not a rank list", what, text);
         }
         memcpy(token, rest, token_length);
         token[token_length] = '\0';
@@ -315,8 +309,7 @@ xm_status_t xm_mesh_parse(const char *shape, const char *ranks, int first_rank, 
         return status;
     }
     if (count != size) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "mesh %s needs %d ranks, the list names %d",
-                              shape, size, count);
+        status = XM_INVALID("mesh %s needs %d ranks, the list names %d", shape, size, count);
         goto free_list;
     }
     status = xm_mesh_create(axes, sizes, list, mesh);

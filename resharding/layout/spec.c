@@ -24,27 +24,22 @@ xm_status_t xm_spec_parse(const char *text, xm_spec_t *spec)
         int dim = parsed.dims;
 
         if (dim == XM_MAX_DIMS) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "sharding spec '%s' has more than %d dimensions", text,
-                                XM_MAX_DIMS);
+            return XM_INVALID("sharding spec '%s' has more than %d dimensions", text, XM_MAX_DIMS);
         }
         if (*c != 'R' && *c != 'S') {
-            return xm_error_set(XM_ERR_PARSE,
-                                "sharding spec '%s': character %d is '%.*s', expected R or S", text,
+            return XM_MALFORMED("sharding spec '%s': character %d is '%.*s', expected R or S", text,
                                 (int)(c - text) + 1, (int)xm_text_character(c), c);
         }
         if (*c++ == 'S') {
             while (*c >= '0' && *c <= '9') {
                 if (parsed.axis_count[dim] == XM_MAX_AXES) {
-                    return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                        "sharding spec '%s': dimension %d names more than %d axes",
-                                        text, dim, XM_MAX_AXES);
+                    return XM_INVALID("sharding spec '%s': dimension %d names more than %d axes",
+                                      text, dim, XM_MAX_AXES);
                 }
                 parsed.axes[dim][parsed.axis_count[dim]++] = (uint8_t)(*c++ - '0');
             }
             if (parsed.axis_count[dim] == 0) {
-                return xm_error_set(XM_ERR_PARSE,
-                                    "sharding spec '%s': the S of dimension %d names no mesh axis",
+                return XM_MALFORMED("sharding spec '%s': the S of dimension %d names no mesh axis",
                                     text, dim);
             }
         }
@@ -67,16 +62,14 @@ xm_status_t xm_spec_check(const xm_spec_t *spec, const xm_mesh_t *mesh)
             int axis = spec->axes[d][i];
 
             if (axis >= xm_mesh_axes(mesh)) {
-                return xm_error_set(
-                    XM_ERR_INVALID_ARGUMENT,
-                    "sharding spec '%s': dimension %d is split over mesh axis %d, but "
-                    "mesh %s has %d axes",
-                    xm_spec_format(spec, text), d, axis,
-                    xm_mesh_format_shape(mesh, shape, sizeof(shape)), xm_mesh_axes(mesh));
+                return XM_INVALID("sharding spec '%s': dimension %d is split over mesh axis %d, "
+                                  "but mesh %s has %d axes",
+                                  xm_spec_format(spec, text), d, axis,
+                                  xm_mesh_format_shape(mesh, shape, sizeof(shape)),
+                                  xm_mesh_axes(mesh));
             }
             if (used_by[axis] >= 0) {
-                return xm_error_set(
-                    XM_ERR_INVALID_ARGUMENT,
+                return XM_INVALID(
                     "sharding spec '%s' uses mesh axis %d twice (dimensions %d and %d)",
                     xm_spec_format(spec, text), axis, used_by[axis], d);
             }

@@ -39,7 +39,7 @@ static xm_status_t refine(const xm_layout_t *src, const xm_layout_t *dst, int di
     axis->intervals = malloc((size_t)(src_parts + dst_parts) * sizeof(*axis->intervals));
     axis->first = malloc(((size_t)dst_parts + 1) * sizeof(*axis->first));
     if (axis->intervals == NULL || axis->first == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to refine dimension %d", dim);
+        return XM_NO_MEMORY("refining dimension %d", dim);
     }
     for (int d = 0; d < dst_parts; ++d) {
         int64_t at = dst_cuts[d];
@@ -68,20 +68,18 @@ static xm_status_t check_same_tensor(const xm_layout_t *src, const xm_layout_t *
     int dims = xm_layout_dims(src);
 
     if (dims != xm_layout_dims(dst)) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "the source layout is of a tensor with %d dimensions, the destination "
-                            "layout of one with %d",
-                            dims, xm_layout_dims(dst));
+        return XM_MISMATCH("the source layout is of a tensor with %d dimensions, the destination "
+                           "layout of one with %d",
+                           dims, xm_layout_dims(dst));
     }
     for (int d = 0; d < dims; ++d) {
         int64_t from = xm_layout_shape(src)[d], to = xm_layout_shape(dst)[d];
 
         if (from != to) {
-            return xm_error_set(XM_ERR_MISMATCH,
-                                "dimension %d has %" PRId64
-                                " elements in the source layout and %" PRId64
-                                " in the destination layout",
-                                d, from, to);
+            return XM_MISMATCH("dimension %d has %" PRId64
+                               " elements in the source layout and %" PRId64
+                               " in the destination layout",
+                               d, from, to);
         }
     }
     return XM_OK;
@@ -176,7 +174,7 @@ xm_status_t xm_unit_tasks_create(const xm_layout_t *src, const xm_layout_t *dst,
     if (status == XM_OK && total > 0) {
         created = malloc((size_t)total * sizeof(*created));
         if (created == NULL) {
-            status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %" PRId64 " unit tasks", total);
+            status = XM_NO_MEMORY("%" PRId64 " unit tasks", total);
         }
     }
     if (status == XM_OK) {

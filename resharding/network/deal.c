@@ -83,19 +83,17 @@ static void deal(const xm_network_params_t *params, int hosts, deal_t *dealt)
 static xm_status_t check(const xm_network_params_t *params)
 {
     if (params->nics_per_host < 0 || params->nics_per_host > MOST_NICS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%d NICs a host; from 0 to %d can be told of",
-                            params->nics_per_host, MOST_NICS);
+        return XM_INVALID("%d NICs a host; from 0 to %d can be told of", params->nics_per_host,
+                          MOST_NICS);
     }
     if (params->rail_of_rank != NULL || params->rail_egress != NULL ||
         params->rail_ingress != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "nics_per_host and rails both say which NICs ranks have; give one");
+        return XM_INVALID("nics_per_host and rails both say which NICs ranks have; give one");
     }
     for (int n = 0; params->nic_weights != NULL && n < params->nics_per_host; ++n) {
         if (!isfinite(params->nic_weights[n]) || params->nic_weights[n] <= 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "NIC %d of every host has the weight %g, which is not positive", n,
-                                params->nic_weights[n]);
+            return XM_INVALID("NIC %d of every host has the weight %g, which is not positive", n,
+                              params->nic_weights[n]);
         }
     }
     return XM_OK;
@@ -113,7 +111,7 @@ xm_status_t xm_network_deal_nics(xm_network_params_t *params, int hosts, void **
     }
     block = calloc(ranks, sizeof(*dealt.hands) + 2 * sizeof(double) + sizeof(int));
     if (block == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the NICs of %d ranks", params->ranks);
+        return XM_NO_MEMORY("the NICs of %d ranks", params->ranks);
     }
     /* One piece, the widest first. */
     dealt.egress = (double *)(void *)block;

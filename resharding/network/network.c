@@ -45,15 +45,14 @@ static xm_status_t check_groups(const char *member, const char *group, const int
 
     for (int i = 0; i < count; ++i) {
         if (group_of[i] < 0 || group_of[i] >= count) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "%s %d is on %s %d; %d %ss have %ss 0 … %d", member, i, group,
-                                group_of[i], count, member, group, count - 1);
+            return XM_INVALID("%s %d is on %s %d; %d %ss have %ss 0 … %d", member, i, group,
+                              group_of[i], count, member, group, count - 1);
         }
         highest = group_of[i] > highest ? group_of[i] : highest;
     }
     seen = calloc((size_t)highest + 1, 1);
     if (seen == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d %ss", highest + 1, group);
+        return XM_NO_MEMORY("%d %ss", highest + 1, group);
     }
     for (int i = 0; i < count; ++i) {
         seen[group_of[i]] = 1;
@@ -61,8 +60,7 @@ static xm_status_t check_groups(const char *member, const char *group, const int
     for (int g = 0; g <= highest; ++g) {
         if (!seen[g]) {
             free(seen);
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s %d of %d has no %s", group, g,
-                                highest + 1, member);
+            return XM_INVALID("%s %d of %d has no %s", group, g, highest + 1, member);
         }
     }
     free(seen);
@@ -88,16 +86,15 @@ static xm_status_t check_rails(const xm_network_params_t *params, int rails, int
         host_of_rail[r] = -1;
         if ((params->rail_egress != NULL && !is_rate(params->rail_egress[r])) ||
             (params->rail_ingress != NULL && !is_rate(params->rail_ingress[r]))) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "rail %d has no bandwidth or an infinite one", r);
+            return XM_INVALID("rail %d has no bandwidth or an infinite one", r);
         }
     }
     for (int i = 0; i < params->ranks; ++i) {
         int *host = &host_of_rail[params->rail_of_rank[i]];
 
         if (*host >= 0 && *host != params->host_of_rank[i]) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rail %d has ranks of hosts %d and %d",
-                                params->rail_of_rank[i], *host, params->host_of_rank[i]);
+            return XM_INVALID("rail %d has ranks of hosts %d and %d", params->rail_of_rank[i],
+                              *host, params->host_of_rank[i]);
         }
         *host = params->host_of_rank[i];
     }
@@ -113,25 +110,22 @@ static xm_status_t check_rates(const xm_network_params_t *params, int hosts)
     if (!is_rate(params->host_bandwidth) || !is_not_negative(params->nic_latency) ||
         !is_not_negative(params->host_latency) || !is_not_negative(params->uplink_bandwidth) ||
         (general && !is_rate(params->nic_bandwidth))) {
-        return xm_error_set(
-            XM_ERR_INVALID_ARGUMENT,
-            "bandwidths must be positive (NIC %g, host %g bytes/s) and latencies not "
-            "negative (%g, %g s), nor may the uplinks' bandwidth be (%g), and all finite",
+        return XM_INVALID(
+            "bandwidths must be positive (NIC %g, host %g bytes/s) and latencies not negative (%g, "
+            "%g s), nor may the uplinks' bandwidth be (%g), and all finite",
             params->nic_bandwidth, params->host_bandwidth, params->nic_latency,
             params->host_latency, params->uplink_bandwidth);
     }
     if (!is_not_negative(params->cores_per_host) || !is_not_negative(params->nic_cpu) ||
         !is_not_negative(params->host_cpu)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "neither cores of a host (%g) nor their seconds for a byte (%g between "
-                            "hosts, %g inside) can be negative or infinite",
-                            params->cores_per_host, params->nic_cpu, params->host_cpu);
+        return XM_INVALID("neither cores of a host (%g) nor their seconds for a byte (%g between "
+                          "hosts, %g inside) can be negative or infinite",
+                          params->cores_per_host, params->nic_cpu, params->host_cpu);
     }
     for (int h = 0; h < hosts; ++h) {
         if ((params->egress != NULL && !is_rate(params->egress[h])) ||
             (params->ingress != NULL && !is_rate(params->ingress[h]))) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "the NICs of host %d have no bandwidth or an infinite one", h);
+            return XM_INVALID("the NICs of host %d have no bandwidth or an infinite one", h);
         }
     }
     return XM_OK;
@@ -242,8 +236,7 @@ static xm_status_t count_groups(xm_network_params_t *params, int *hosts, int *ra
     xm_status_t status;
 
     if (params->ranks < 1) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a network has at least one rank, not %d",
-                            params->ranks);
+        return XM_INVALID("a network has at least one rank, not %d", params->ranks);
     }
     status = check_groups("rank", "host", params->host_of_rank, params->ranks, hosts);
     *racks = 1;
@@ -284,8 +277,7 @@ xm_status_t xm_network_create(const xm_network_params_t *given, xm_network_t **n
     }
     created = allocate(params.ranks, hosts, rails);
     if (created == NULL) {
-        status =
-            xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network of %d ranks", params.ranks);
+        status = XM_NO_MEMORY("a network of %d ranks", params.ranks);
         goto free_dealt;
     }
     created->racks = racks;
@@ -345,7 +337,7 @@ xm_status_t xm_network_of_rails(const xm_network_t *network, xm_network_t **rail
     xm_status_t status;
 
     if (racks == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d rails", network->rails);
+        return XM_NO_MEMORY("%d rails", network->rails);
     }
     for (int r = 0; r < network->rails; ++r) {
         racks[r] = network->rack_of_host[network->host_of_rail[r]];
@@ -394,7 +386,7 @@ xm_status_t xm_network_from_profile(const xm_cluster_profile_t *profile, int ran
     xm_status_t status;
 
     if (rates == NULL || racks == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network of %d ranks", ranks);
+        status = XM_NO_MEMORY("a network of %d ranks", ranks);
         goto free_arrays;
     }
     for (int h = 0; h < ranks; ++h) {

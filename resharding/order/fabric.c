@@ -41,7 +41,7 @@ xm_status_t xm_network_fabric(const xm_network_t *network, bool no_copy, xm_sim_
 
     if (lists.host_of_rank == NULL || lists.rail_of_rank == NULL || lists.rack_of_host == NULL ||
         lists.egress == NULL || lists.ingress == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu simulated ranks", ranks);
+        status = XM_NO_MEMORY("%zu simulated ranks", ranks);
         goto free_lists;
     }
     fill(network, &lists);

@@ -39,7 +39,7 @@ xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_sim_slot_t **messages, in
     xm_sim_slot_t *list = malloc(((size_t)total + 1) * sizeof(*list));
 
     if (list == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to list %" PRId64 " messages", total);
+        return XM_NO_MEMORY("listing %" PRId64 " messages", total);
     }
     for (int64_t t = 0; t < xm_plan_transfer_count(plan); ++t) {
         const xm_transfer_t transfer = xm_plan_transfer(plan, t);

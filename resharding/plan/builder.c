@@ -22,8 +22,7 @@ xm_status_t xm_builder_init(xm_builder_t *builder, const xm_plan_t *plan)
     builder->route_table = calloc(FIRST_TABLE, sizeof(*builder->route_table));
     if (builder->chunk_elements == NULL || builder->route_table == NULL) {
         xm_builder_clear(builder);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to plan %" PRId64 " unit tasks",
-                            plan->task_count);
+        return XM_NO_MEMORY("planning %" PRId64 " unit tasks", plan->task_count);
     }
     builder->route_table_size = FIRST_TABLE;
     /* Chunks begin as whole tasks; whoever limits them only makes them shorter. */
@@ -70,7 +69,7 @@ static xm_status_t grow_table(xm_builder_t *builder)
     int *table = calloc((size_t)size, sizeof(*table));
 
     if (table == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d routes", size);
+        return XM_NO_MEMORY("%d routes", size);
     }
     for (int r = 0; r < builder->route_count; ++r) {
         const xm_route_t *route = &builder->routes[r];
@@ -98,7 +97,7 @@ static xm_status_t add_route(xm_builder_t *builder, int count, const int *ranks,
         !xm_array_reserve(&builder->routes, &builder->route_room, (size_t)builder->route_count + 1,
                           sizeof(*builder->routes))) {
         free(copy);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a route of %d ranks", count);
+        return XM_NO_MEMORY("a route of %d ranks", count);
     }
     memcpy(copy, ranks, bytes);
     memcpy(copy + count, parents, bytes);
@@ -145,8 +144,7 @@ xm_status_t xm_builder_append(xm_builder_t *builder, const xm_transfer_t *transf
 {
     if (!xm_array_reserve(&builder->transfers, &builder->transfer_room,
                           (size_t)builder->transfer_count + 1, sizeof(*builder->transfers))) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for more than %" PRId64 " transfers",
-                            builder->transfer_count);
+        return XM_NO_MEMORY("more than %" PRId64 " transfers", builder->transfer_count);
     }
     if (index != NULL) {
         *index = builder->transfer_count;
@@ -164,9 +162,7 @@ xm_status_t xm_builder_number_hops(xm_builder_t *builder)
     builder->first_hop =
         malloc(((size_t)builder->transfer_count + 1) * sizeof(*builder->first_hop));
     if (builder->first_hop == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY,
-                            "no memory to number the hops of %" PRId64 " transfers",
-                            builder->transfer_count);
+        return XM_NO_MEMORY("numbering the hops of %" PRId64 " transfers", builder->transfer_count);
     }
     for (int64_t i = 0; i < builder->transfer_count; ++i) {
         builder->first_hop[i] = next;

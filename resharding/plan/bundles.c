@@ -26,8 +26,7 @@ typedef struct {
 
 static xm_status_t no_memory(const making_t *m)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %" PRId64 " unit tasks in parts",
-                        m->plan->task_count);
+    return XM_NO_MEMORY("scheduling %" PRId64 " unit tasks in parts", m->plan->task_count);
 }
 
 /* The same rails in both roles give the same hash, whatever the bytes. */

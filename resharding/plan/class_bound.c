@@ -108,7 +108,7 @@ static xm_status_t bound_rails(const xm_classes_t *classes, const xm_network_t *
     xm_status_t status;
 
     if (rates == NULL || list == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d rails", rails);
+        status = XM_NO_MEMORY("the bound of %d rails", rails);
         goto free_all;
     }
     for (int r = 0; r < rails; ++r) {
@@ -153,7 +153,7 @@ xm_status_t xm_classes_bound(const xm_classes_t *classes, const xm_network_t *ne
     xm_status_t status;
 
     if (demands == NULL || needed == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d ranks", ranks);
+        status = XM_NO_MEMORY("the bound of %d ranks", ranks);
         goto free_all;
     }
     /* A device's need is what it must take in from others, from its own host or from the

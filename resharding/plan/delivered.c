@@ -31,7 +31,7 @@ static xm_status_t append(xm_delivery_t *delivery, const xm_arrival_t *arrival)
         xm_arrival_t *arrivals = realloc(delivery->arrivals, (size_t)grown * sizeof(*arrivals));
 
         if (arrivals == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory to record what has arrived");
+            return XM_NO_MEMORY("recording what has arrived");
         }
         delivery->arrivals = arrivals;
         delivery->capacity = grown;
@@ -70,7 +70,7 @@ xm_status_t xm_delivery_write(const xm_delivery_t *delivery, const xm_plan_t *pl
     *length = AT_ARRIVALS + (size_t)delivery->count * ARRIVAL_SIZE;
     written = malloc(*length);
     if (written == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to record what has arrived");
+        return XM_NO_MEMORY("recording what has arrived");
     }
     written[0] = VERSION;
     xm_put_le(written + AT_RANK, (uint32_t)delivery->rank, 4);
@@ -154,9 +154,9 @@ xm_status_t xm_delivery_read(xm_delivery_t *delivery, const xm_plan_t *plan,
                             delivery->rank, record->length, count);
     }
     if (memcmp(bytes + AT_DIGEST, plan->digest, DIGEST_SIZE) != 0) {
-        return xm_error_set(
-            XM_ERR_MISMATCH, "the record of what rank %d has received is of plan %.*s, not of %s",
-            delivery->rank, (int)DIGEST_SIZE, (const char *)bytes + AT_DIGEST, plan->digest);
+        return XM_MISMATCH("the record of what rank %d has received is of plan %.*s, not of %s",
+                           delivery->rank, (int)DIGEST_SIZE, (const char *)bytes + AT_DIGEST,
+                           plan->digest);
     }
     return read_arrivals(delivery, plan, bytes + AT_ARRIVALS, (int64_t)count);
 }

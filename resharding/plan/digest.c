@@ -87,7 +87,7 @@ static xm_status_t put_layout(sink_t *sink, const xm_layout_t *layout, int index
     if (!known) {
         bytes = malloc(size);
         if (bytes == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the digest of a layout");
+            return XM_NO_MEMORY("the digest of a layout");
         }
         write_layout(bytes, layout);
     }
@@ -184,7 +184,7 @@ xm_status_t xm_plan_hash(xm_plan_t *plan)
     XXH128_hash_t hash;
 
     if (sink.state == NULL || sink.layouts == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the digest of a plan");
+        status = XM_NO_MEMORY("the digest of a plan");
         goto free_all;
     }
     (void)XXH3_128bits_reset(sink.state);

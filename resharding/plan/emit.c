@@ -31,7 +31,7 @@ xm_status_t xm_transfer_emitter_init(xm_transfer_emitter_t *emitter, const xm_pl
     if (emitter->sent == NULL || emitter->taken == NULL || emitter->ranks == NULL ||
         emitter->parents == NULL || emitter->order == NULL || emitter->known == NULL) {
         xm_transfer_emitter_clear(emitter);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to plan for %zu ranks", ranks);
+        return XM_NO_MEMORY("planning for %zu ranks", ranks);
     }
     return XM_OK;
 }

@@ -167,9 +167,8 @@ static xm_status_t check_names(const xm_plan_t *plan)
         json_t *name = json_string(plan->tensors[i].name);
 
         if (name == NULL) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "cannot write the plan as JSON: the name of tensor %d is not UTF-8",
-                                i);
+            return XM_INVALID("cannot write the plan as JSON: the name of tensor %d is not UTF-8",
+                              i);
         }
         json_decref(name);
     }
@@ -196,7 +195,7 @@ static xm_status_t write_document(const xm_plan_t *plan, FILE *file)
         root = NULL;
     }
     if (root == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to write the plan as JSON");
+        return XM_NO_MEMORY("writing the plan as JSON");
     }
     failed = json_dumpf(root, file, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
     json_decref(root);

@@ -50,8 +50,7 @@ typedef struct {
 
 static xm_status_t no_memory(const making_t *m)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the rails of %" PRId64 " classes of tasks",
-                        m->classes->count);
+    return XM_NO_MEMORY("the rails of %" PRId64 " classes of tasks", m->classes->count);
 }
 
 static int compare_ints(const void *a, const void *b)

@@ -40,8 +40,7 @@ typedef struct {
 
 static xm_status_t no_memory(const cutter_t *c)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY,
-                        "no memory to plan the rest of a plan of %" PRId64 " unit tasks",
+    return XM_NO_MEMORY("planning the rest of a plan of %" PRId64 " unit tasks",
                         c->plan->task_count);
 }
 

@@ -36,9 +36,8 @@ static xm_status_t check_ranks(const xm_plan_params_t *params, const xm_layout_t
     int rank = xm_mesh_max_rank(xm_layout_mesh(layout));
 
     if (rank >= xm_network_ranks(params->network)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the %s mesh names rank %d, but the job has ranks 0 … %d", side, rank,
-                            xm_network_ranks(params->network) - 1);
+        return XM_INVALID("the %s mesh names rank %d, but the job has ranks 0 … %d", side, rank,
+                          xm_network_ranks(params->network) - 1);
     }
     return XM_OK;
 }
@@ -48,8 +47,7 @@ static xm_status_t check_element(int bits)
     bool packed = bits == 1 || bits == 2 || bits == 4;
 
     if (!packed && (bits < 8 || bits > LARGEST_ELEMENT || bits % 8 != 0)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "an element has 1 to 16 bytes, or 1, 2 or 4 bits, not %d bits", bits);
+        return XM_INVALID("an element has 1 to 16 bytes, or 1, 2 or 4 bits, not %d bits", bits);
     }
     return XM_OK;
 }
@@ -63,15 +61,12 @@ static xm_status_t check_size(const xm_planned_tensor_t *tensor, int64_t *total)
 
     for (int d = 0; d < xm_layout_dims(tensor->src); ++d) {
         if (__builtin_mul_overflow(bytes, xm_layout_shape(tensor->src)[d], &bytes)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "the tensor has more than 2^63 bytes (up to dimension %d)", d);
+            return XM_INVALID("the tensor has more than 2^63 bytes (up to dimension %d)", d);
         }
     }
     if (__builtin_mul_overflow(bytes, copies, &all) || __builtin_add_overflow(*total, all, total)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the %d copies of the tensor at the destination have more than 2^63 "
-                            "bytes",
-                            copies);
+        return XM_INVALID(
+            "the %d copies of the tensor at the destination have more than 2^63 bytes", copies);
     }
     return XM_OK;
 }
@@ -91,7 +86,7 @@ static xm_status_t add_tensor(xm_plan_t *plan, const xm_plan_params_t *params,
     if (added->name == NULL) {
         /* The prefix of the error sentence prints the name, so there has to be one. */
         added->name = strdup("");
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a tensor's name");
+        return XM_NO_MEMORY("a tensor's name");
     }
     added->element_size = tensor->element_bits < 8 ? 1 : tensor->element_bits / 8;
     status = check_element(tensor->element_bits);
@@ -124,10 +119,9 @@ xm_status_t xm_plan_check_time(const xm_network_t *network, int64_t bytes)
     ns = (double)bytes * 1e9 / rate;
 
     if (ns >= longest_ns) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "all copies have %" PRId64 " bytes, which take %g s at %g bytes/s; at "
-                            "most %g s can be planned",
-                            bytes, ns * 1e-9, rate, longest_ns * 1e-9);
+        return XM_INVALID("all copies have %" PRId64
+                          " bytes, which take %g s at %g bytes/s; at most %g s can be planned",
+                          bytes, ns * 1e-9, rate, longest_ns * 1e-9);
     }
     return XM_OK;
 }
@@ -147,16 +141,14 @@ static xm_status_t add_tensors(xm_plan_t *plan, const xm_plan_params_t *params)
     xm_status_t status = XM_OK;
 
     if (count < 1) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a batch has at least one tensor, not %d",
-                            count);
+        return XM_INVALID("a batch has at least one tensor, not %d", count);
     }
     if (params->tensors == NULL && single.element_bits == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "an element has 1 to 16 bytes, not %" PRId64,
-                            params->element_size);
+        return XM_INVALID("an element has 1 to 16 bytes, not %" PRId64, params->element_size);
     }
     plan->tensors = calloc((size_t)count, sizeof(*plan->tensors));
     if (plan->tensors == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d tensors", count);
+        return XM_NO_MEMORY("%d tensors", count);
     }
     for (int i = 0; status == XM_OK && i < count; ++i) {
         status = add_tensor(plan, params, &tensors[i], &total);
@@ -198,8 +190,7 @@ xm_status_t xm_plan_number_layouts(xm_plan_t *plan)
     known = calloc(size, sizeof(*known));
     index = malloc(size * sizeof(*index));
     if (known == NULL || index == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the layouts of %d tensors",
-                              plan->tensor_count);
+        status = XM_NO_MEMORY("the layouts of %d tensors", plan->tensor_count);
     }
     for (int i = 0; status == XM_OK && i < plan->tensor_count; ++i) {
         xm_planned_tensor_t *tensor = &plan->tensors[i];
@@ -236,8 +227,7 @@ static xm_status_t list_tasks(xm_plan_t *plan)
         if (!xm_array_reserve(&plan->tasks, &room, (size_t)(plan->task_count + count),
                               sizeof(*plan->tasks))) {
             free(tasks);
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %" PRId64 " unit tasks",
-                                plan->task_count + count);
+            return XM_NO_MEMORY("%" PRId64 " unit tasks", plan->task_count + count);
         }
         if (count > 0) {
             memcpy(plan->tasks + plan->task_count, tasks, (size_t)count * sizeof(*tasks));
@@ -264,7 +254,7 @@ xm_status_t xm_plan_take_network(xm_plan_t *plan, const xm_network_t *network)
 {
     plan->host_of_rank = malloc((size_t)plan->ranks * sizeof(*plan->host_of_rank));
     if (plan->host_of_rank == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d ranks", plan->ranks);
+        return XM_NO_MEMORY("%d ranks", plan->ranks);
     }
     for (int r = 0; r < plan->ranks; ++r) {
         plan->host_of_rank[r] = xm_network_host_of(network, r);
@@ -368,7 +358,7 @@ xm_status_t xm_plan_create(const xm_plan_params_t *given, xm_plan_t **plan)
     }
     created = calloc(1, sizeof(*created));
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a plan");
+        return XM_NO_MEMORY("a plan");
     }
     created->strategy = params->strategy;
     created->scheduler = params->scheduler;

@@ -44,8 +44,7 @@ xm_status_t xm_scheduler_parse(const char *name, xm_scheduler_t *scheduler)
 /* The error of every allocation in this file, with the size of the problem. */
 static xm_status_t no_memory(const xm_scheduling_t *s)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %" PRId64 " unit tasks",
-                        s->plan->task_count);
+    return XM_NO_MEMORY("scheduling %" PRId64 " unit tasks", s->plan->task_count);
 }
 
 /* One demand with the lists of rails that the lanes own, not copies of them. */
@@ -346,10 +345,8 @@ static xm_status_t fill_builder(xm_scheduling_t *s, const xm_way_t *way)
     xm_status_t status;
 
     if (parts && !goes_in_parts(s->asked)) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "openshop cuts slices into parts that are relayed, "
-                            "which %s does not",
-                            xm_strategy_name(s->asked));
+        return XM_UNSUPPORTED("openshop cuts slices into parts that are relayed, which %s does not",
+                              xm_strategy_name(s->asked));
     }
     status = parts ? find_bundles(s, way) : XM_OK;
     if (status == XM_OK) {

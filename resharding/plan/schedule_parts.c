@@ -66,8 +66,7 @@ typedef struct {
 
 static xm_status_t no_memory(const parts_t *p)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %" PRId64 " unit tasks in parts",
-                        p->s->plan->task_count);
+    return XM_NO_MEMORY("scheduling %" PRId64 " unit tasks in parts", p->s->plan->task_count);
 }
 
 /*

@@ -39,9 +39,7 @@ typedef struct {
 
 static xm_status_t no_memory(const classifier_t *c)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY,
-                        "no memory to sort %" PRId64 " unit tasks by who holds and who needs "
-                        "them",
+    return XM_NO_MEMORY("sorting %" PRId64 " unit tasks by who holds and who needs them",
                         c->plan->task_count);
 }
 

@@ -26,8 +26,7 @@ typedef struct {
 
 static xm_status_t no_memory(const without_t *w)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY,
-                        "no memory to plan the rest of a plan of %" PRId64 " unit tasks",
+    return XM_NO_MEMORY("planning the rest of a plan of %" PRId64 " unit tasks",
                         w->plan->task_count);
 }
 
@@ -62,9 +61,8 @@ static xm_status_t number_ranks(without_t *w)
         int rank = w->params->lost[i];
 
         if (rank < 0 || rank >= before) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "rank %d cannot be lost: the plan is for ranks 0 … %d", rank,
-                                before - 1);
+            return XM_INVALID("rank %d cannot be lost: the plan is for ranks 0 … %d", rank,
+                              before - 1);
         }
         w->number[rank] = -1;
     }
@@ -79,8 +77,7 @@ static xm_status_t number_ranks(without_t *w)
             w->number[r] = next++;
         }
     }
-    return w->living > 0 ? XM_OK
-                         : xm_error_set(XM_ERR_INVALID_ARGUMENT, "no rank of the plan is left");
+    return w->living > 0 ? XM_OK : XM_INVALID("no rank of the plan is left");
 }
 
 /* Meshes and layouts with the new numbers. Tensors mostly share theirs, so each layout is moved
@@ -175,8 +172,8 @@ static xm_status_t take_network(const without_t *w)
     if (given == NULL) {
         status = xm_network_renumber(w->plan->network, w->number, &own);
     } else if (xm_network_ranks(given) < w->living) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the network has %d ranks, but %d are left",
-                            xm_network_ranks(given), w->living);
+        return XM_INVALID("the network has %d ranks, but %d are left", xm_network_ranks(given),
+                          w->living);
     } else {
         status = xm_plan_check_time(given, bytes);
     }
@@ -201,10 +198,9 @@ static xm_status_t check_runs(const without_t *w)
             continue;
         }
         if (other >= 0 && w->deliveries[other].run != w->deliveries[r].run) {
-            return xm_error_set(XM_ERR_MISMATCH,
-                                "rank %d has a record of run %" PRIu64 ", rank %d of run %" PRIu64
-                                ": what they have received is not of the same time",
-                                r, w->deliveries[r].run, other, w->deliveries[other].run);
+            return XM_MISMATCH("rank %d has a record of run %" PRIu64 ", rank %d of run %" PRIu64
+                               ": what they have received is not of the same time",
+                               r, w->deliveries[r].run, other, w->deliveries[other].run);
         }
         other = r;
     }
@@ -223,9 +219,8 @@ static xm_status_t read_records(without_t *w)
 
         if (status == XM_OK && (read.rank >= w->numbers || !is_left(w, read.rank) ||
                                 w->deliveries[read.rank].capacity < 0)) {
-            status = xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                  "record %d is of rank %d, which is lost or has another one", i,
-                                  read.rank);
+            status = XM_INVALID("record %d is of rank %d, which is lost or has another one", i,
+                                read.rank);
         }
         if (status < 0) {
             xm_delivery_clear(&read);
@@ -261,9 +256,9 @@ static xm_status_t name_gap(const without_t *w)
     if (pieces->gap_count > 1) {
         (void)snprintf(more, sizeof(more), ", nor %" PRId64 " more", pieces->gap_count - 1);
     }
-    return xm_error_set(XM_ERR_NO_SOLUTION, "tensor %s: no rank that is left holds %sbox %s%s",
-                        w->rest->tensors[task->tensor].name, part,
-                        xm_box_format(&bounds, box, sizeof(box)), more);
+    return XM_NO_SOLUTION("tensor %s: no rank that is left holds %sbox %s%s",
+                          w->rest->tensors[task->tensor].name, part,
+                          xm_box_format(&bounds, box, sizeof(box)), more);
 }
 
 /* Schedules the pieces in the place of tasks, as the first plan was scheduled. The builder and the

@@ -113,7 +113,7 @@ xm_status_t xm_agree_describe(const xm_plan_t *plan, const char *dtype, char **s
         }
     }
     free(field);
-    return written ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory to describe a plan");
+    return written ? XM_OK : XM_NO_MEMORY("describing a plan");
 }
 
 /* Says which dimension differs, for shapes of equal rank; "" where the shapes do not
@@ -160,9 +160,8 @@ static xm_status_t name_field(int rank, int64_t tensor, const char *name, int fi
     char detail[128] = "", of_tensor[256] = "";
 
     if (field == FIELD_NAME) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "rank %d calls tensor %" PRId64 " %.200s where rank 0 calls it %.200s",
-                            rank, tensor, walk->b, walk->a);
+        return XM_MISMATCH("rank %d calls tensor %" PRId64 " %.200s where rank 0 calls it %.200s",
+                           rank, tensor, walk->b, walk->a);
     }
     if (field == FIELD_SHAPE) {
         explain_shape(walk->a, walk->b, detail, sizeof(detail));
@@ -170,8 +169,8 @@ static xm_status_t name_field(int rank, int64_t tensor, const char *name, int fi
     if (name != NULL) {
         (void)snprintf(of_tensor, sizeof(of_tensor), " of tensor %.200s", name);
     }
-    return xm_error_set(XM_ERR_MISMATCH, "rank %d has %s %.200s%s where rank 0 has %.200s%s", rank,
-                        field_names[field], walk->b, of_tensor, walk->a, detail);
+    return XM_MISMATCH("rank %d has %s %.200s%s where rank 0 has %.200s%s", rank,
+                       field_names[field], walk->b, of_tensor, walk->a, detail);
 }
 
 /*
@@ -192,15 +191,14 @@ xm_status_t xm_agree_difference(int rank, const char *first, size_t first_length
     }
     tensors = strtol(walk.a, NULL, 10);
     if (strcmp(walk.a, walk.b) != 0) {
-        return xm_error_set(XM_ERR_MISMATCH, "rank %d has %s tensors where rank 0 has %s", rank,
-                            walk.b, walk.a);
+        return XM_MISMATCH("rank %d has %s tensors where rank 0 has %s", rank, walk.b, walk.a);
     }
     if (!walk_on(&walk)) {
         goto other_version;
     }
     if (strcmp(walk.a, walk.b) != 0) {
-        return xm_error_set(XM_ERR_MISMATCH, "rank %d has dtype %.200s where rank 0 has %.200s",
-                            rank, walk.b, walk.a);
+        return XM_MISMATCH("rank %d has dtype %.200s where rank 0 has %.200s", rank, walk.b,
+                           walk.a);
     }
     for (int64_t i = 0; i < tensors * FIELD_COUNT; ++i) {
         int field = (int)(i % FIELD_COUNT);
@@ -214,14 +212,13 @@ xm_status_t xm_agree_difference(int rank, const char *first, size_t first_length
         }
     }
     if (walk_on(&walk)) {
-        return xm_error_set(XM_ERR_MISMATCH,
-                            "rank %d made plan %s and rank 0 plan %s of the same layouts: their "
-                            "strategy, scheduler, seed, chunk size or profile differ",
-                            rank, walk.b, walk.a);
+        return XM_MISMATCH("rank %d made plan %s and rank 0 plan %s of the same layouts: their "
+                           "strategy, scheduler, seed, chunk size or profile differ",
+                           rank, walk.b, walk.a);
     }
 
 other_version:
-    return xm_error_set(XM_ERR_MISMATCH, "rank %d runs another version of crossmesh", rank);
+    return XM_MISMATCH("rank %d runs another version of crossmesh", rank);
 }
 
 /*
@@ -266,7 +263,7 @@ xm_status_t xm_reshard_agree(xm_worker_t *worker, const xm_plan_t *plan, const c
     xm_status_t status;
 
     if (heads == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to compare plans");
+        return XM_NO_MEMORY("comparing plans");
     }
     status = xm_agree_describe(plan, dtype, &strings, &length);
     if (status < 0) {
@@ -280,7 +277,7 @@ xm_status_t xm_reshard_agree(xm_worker_t *worker, const xm_plan_t *plan, const c
         const unsigned char *other = heads + (size_t)r * HEAD_SIZE;
 
         if (other[0] != heads[0]) {
-            status = xm_error_set(XM_ERR_MISMATCH, "rank %d runs another version of crossmesh", r);
+            status = XM_MISMATCH("rank %d runs another version of crossmesh", r);
         } else if (memcmp(other, heads, HEAD_SIZE) != 0) {
             status = xm_agree_explain(worker, r, strings, length);
         }

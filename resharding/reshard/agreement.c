@@ -52,9 +52,8 @@ static xm_status_t lowest(const uint64_t channels[WORDS], int *channel)
             return XM_OK;
         }
     }
-    return xm_error_set(XM_ERR_UNSUPPORTED,
-                        "none of the 254 channels for reshards is free on all ranks: destroy "
-                        "reshards, or shrink the group after failures");
+    return XM_UNSUPPORTED("none of the 254 channels for reshards is free on all ranks: destroy "
+                          "reshards, or shrink the group after failures");
 }
 
 xm_status_t xm_agreement_free_channel(const xm_transport_t *transport, int *channel)
@@ -98,7 +97,7 @@ xm_status_t xm_agreement_post(xm_worker_t *worker, xm_status_t status, const xm_
     }
     if (self == NULL || self->heads == NULL || self->strings == NULL) {
         xm_agreement_destroy(self);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to compare reshards");
+        return XM_NO_MEMORY("comparing reshards");
     }
     fill_head(self, status);
     posted = xm_worker_allgather_post(worker, self->head, self->heads, HEAD_SIZE);
@@ -155,7 +154,7 @@ static xm_status_t evaluate(const xm_agreement_t *self, int *channel)
 
     for (int r = 0; r < size; ++r) {
         if (head_of(self, r)[0] != VERSION) {
-            return xm_error_set(XM_ERR_MISMATCH, "rank %d runs another version of crossmesh", r);
+            return XM_MISMATCH("rank %d runs another version of crossmesh", r);
         }
     }
     for (int r = 0; r < size; ++r) {

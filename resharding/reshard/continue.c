@@ -34,7 +34,7 @@ static xm_status_t gather(rest_t *self, xm_status_t status, const xm_delivered_t
     xm_status_t sent;
 
     if (blob == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to continue a reshard");
+        return XM_NO_MEMORY("continuing a reshard");
     }
     xm_put_le(blob, (uint32_t)status, STATUS_SIZE);
     if (length > 0) {
@@ -75,7 +75,7 @@ static xm_status_t list_ranks(rest_t *self)
     self->records = malloc((size_t)size * sizeof(*self->records));
     self->lost = malloc((size_t)self->size * sizeof(*self->lost));
     if (self->records == NULL || self->lost == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to continue a reshard");
+        return XM_NO_MEMORY("continuing a reshard");
     }
     for (int r = 0; r < size; ++r) {
         xm_delivered_t record = {self->gathered + self->offsets[r] + STATUS_SIZE,
@@ -83,10 +83,9 @@ static xm_status_t list_ranks(rest_t *self)
         int rank = xm_delivered_rank(&record);
 
         if (rank < next || rank >= self->size) {
-            return xm_error_set(XM_ERR_MISMATCH,
-                                "rank %d was rank %d as the reshard was made, which is not how the "
-                                "ranks of this group follow each other",
-                                r, rank);
+            return XM_MISMATCH("rank %d was rank %d as the reshard was made, which is not how the "
+                               "ranks of this group follow each other",
+                               r, rank);
         }
         for (; next < rank && next < known; ++next) {
             self->lost[self->lost_count++] = next;

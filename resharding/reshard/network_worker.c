@@ -41,7 +41,7 @@ xm_status_t xm_network_from_worker(xm_worker_t *worker, xm_network_t **network)
     rail_rates = calloc((size_t)size, sizeof(*rail_rates));
     status = xm_worker_nic_rates(worker, &known);
     if (status == XM_OK && (host_of == NULL || rates == NULL || rail_rates == NULL)) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a network of %d ranks", size);
+        status = XM_NO_MEMORY("a network of %d ranks", size);
     }
     if (status < 0) {
         goto free_lists;

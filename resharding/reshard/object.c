@@ -42,13 +42,12 @@ struct xm_reshard {
 static xm_status_t check_tensors(const xm_reshard_params_t *params)
 {
     if (params->tensors == NULL || params->tensor_count < 1) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a reshard needs a plan or at least one tensor");
+        return XM_INVALID("a reshard needs a plan or at least one tensor");
     }
     for (int t = 0; t < params->tensor_count; ++t) {
         if (params->tensors[t].src == NULL || params->tensors[t].dst == NULL) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "tensor %d has no %s layout", t,
-                                params->tensors[t].src == NULL ? "source" : "destination");
+            return XM_INVALID("tensor %d has no %s layout", t,
+                              params->tensors[t].src == NULL ? "source" : "destination");
         }
     }
     return XM_OK;
@@ -91,7 +90,7 @@ static xm_status_t take_params(xm_reshard_t *self, const xm_reshard_params_t *pa
     self->params.buffers = buffers;
     self->params.dtype = dtype;
     if (buffers == NULL || (dtype == NULL && params->dtype != NULL)) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a reshard");
+        return XM_NO_MEMORY("a reshard");
     }
     if (params->buffers != NULL) {
         memcpy(buffers, params->buffers, tensors * sizeof(*buffers));
@@ -130,7 +129,7 @@ static xm_status_t prepare(xm_reshard_t *self, const xm_reshard_params_t *params
     xm_status_t status = XM_OK;
 
     if (params->refusal != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s", params->refusal);
+        return XM_INVALID("%s", params->refusal);
     }
     self->plan = self->own_plan != NULL ? self->own_plan : params->plan;
     if (self->plan == NULL) {
@@ -235,7 +234,7 @@ static xm_status_t begin(xm_worker_t *worker, const xm_reshard_params_t *params,
 
     if (self == NULL) {
         xm_plan_destroy(plan);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a reshard");
+        return XM_NO_MEMORY("a reshard");
     }
     self->worker = worker;
     self->changes = changes;
@@ -245,8 +244,7 @@ static xm_status_t begin(xm_worker_t *worker, const xm_reshard_params_t *params,
     self->guest.advance = advance;
     self->guest.leave = leave;
     intent = describe(params, changes != NULL);
-    status = intent != NULL ? prepare(self, params)
-                            : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a reshard");
+    status = intent != NULL ? prepare(self, params) : XM_NO_MEMORY("a reshard");
     status = xm_agreement_post(worker, status, self->plan, intent != NULL ? intent : "",
                                &self->agreement);
     free(intent);
@@ -345,21 +343,18 @@ xm_executor_t *xm_reshard_executor(const xm_reshard_t *reshard)
 xm_status_t xm_reshard_delivered(const xm_reshard_t *reshard, void **bytes, size_t *length)
 {
     if (reshard->running || reshard->agreement != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the reshard is %s: only what has ended can be continued",
-                            reshard->running ? "running" : "being made");
+        return XM_INVALID("the reshard is %s: only what has ended can be continued",
+                          reshard->running ? "running" : "being made");
     }
     if (reshard->executor != NULL) {
         return xm_executor_delivered(reshard->executor, bytes, length);
     }
     if (reshard->record == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the reshard was never made: there is no run "
-                                                     "to continue");
+        return XM_INVALID("the reshard was never made: there is no run to continue");
     }
     *bytes = malloc(reshard->record_length);
     if (*bytes == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a record of %zu bytes",
-                            reshard->record_length);
+        return XM_NO_MEMORY("a record of %zu bytes", reshard->record_length);
     }
     memcpy(*bytes, reshard->record, reshard->record_length);
     *length = reshard->record_length;
@@ -417,7 +412,7 @@ void xm_reshard_destroy(xm_reshard_t *reshard)
 static xm_status_t check_made(const xm_reshard_t *self)
 {
     if (self->agreement != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the reshard is still being made");
+        return XM_INVALID("the reshard is still being made");
     }
     return self->executor == NULL ? kept(self) : XM_OK;
 }
@@ -428,8 +423,8 @@ static xm_status_t check_may_run(const xm_reshard_t *self)
     xm_status_t status = check_made(self);
 
     if (status == XM_OK && self->is_over) {
-        status = xm_error_set(XM_ERR_UNSUPPORTED, "the reshard has brought the rest of a run, and "
-                                                  "nothing is left to run: make a new one");
+        status = XM_UNSUPPORTED("the reshard has brought the rest of a run, and nothing is left to "
+                                "run: make a new one");
     }
     return status;
 }

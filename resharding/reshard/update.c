@@ -76,7 +76,7 @@ struct xm_update {
 
 static xm_status_t no_memory(size_t bytes)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu bytes of an update", bytes);
+    return XM_NO_MEMORY("%zu bytes of an update", bytes);
 }
 
 /* ---- Making --------------------------------------------------------------------------------- */
@@ -265,7 +265,7 @@ xm_status_t xm_update_continue(xm_worker_t *worker, const xm_reshard_params_t *p
     }
     status = XM_PARAMS_COPY(xm_reshard_params_t, &own, params);
     if (status == XM_OK && previous != NULL && previous->spent) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "the update has been continued already");
+        status = XM_INVALID("the update has been continued already");
     }
     if (status < 0) {
         return status;
@@ -542,7 +542,7 @@ xm_status_t xm_update_commit(xm_update_t *update, int64_t deadline, xm_update_in
     xm_status_t status = XM_IS_NULL(update) ? XM_ERR_INVALID_ARGUMENT : XM_OK;
 
     if (status == XM_OK && update->spent) {
-        status = xm_error_set(XM_ERR_INVALID_ARGUMENT, "the update has been continued by another");
+        status = XM_INVALID("the update has been continued by another");
     }
     if (status == XM_OK) {
         status = begin(update, &own);

@@ -54,7 +54,7 @@ static xm_status_t bound_receivers(const xm_problem_t *problem, xm_bound_t *boun
     int64_t *received = calloc((size_t)hosts, sizeof(*received));
 
     if (received == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d hosts", hosts);
+        return XM_NO_MEMORY("the bound of %d hosts", hosts);
     }
     for (int64_t d = 0; d < problem->count; ++d) {
         const xm_demand_t *demand = &problem->demands[d];
@@ -85,7 +85,7 @@ static xm_status_t bound_senders(const xm_problem_t *problem, xm_bound_t *bound)
     xm_status_t status;
 
     if (rate == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d hosts", hosts);
+        return XM_NO_MEMORY("the bound of %d hosts", hosts);
     }
     for (int h = 0; h < hosts; ++h) {
         rate[h] = xm_network_egress(problem->network, h);
@@ -157,7 +157,7 @@ static xm_status_t fill_racks(racks_t *racks, int count, double uplink)
     racks->rate = malloc(n * sizeof(*racks->rate));
     if (racks->down == NULL || racks->stamp == NULL || racks->holding == NULL ||
         racks->rate == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the bound of %d racks", count);
+        return XM_NO_MEMORY("the bound of %d racks", count);
     }
     memset(racks->stamp, -1, n * sizeof(*racks->stamp));
     for (int r = 0; r < count; ++r) {

@@ -67,19 +67,17 @@ static xm_status_t check_demands(const xm_problem_t *problem)
         const xm_demand_t *demand = &problem->demands[d];
 
         if (demand->bytes < 1 || demand->holder_count < 1 || demand->receiver_count < 1) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "demand %lld has %lld bytes, %d holders and %d receivers; all must "
-                                "be at least 1",
-                                (long long)d, (long long)demand->bytes, demand->holder_count,
-                                demand->receiver_count);
+            return XM_INVALID(
+                "demand %lld has %lld bytes, %d holders and %d receivers; all must be at least 1",
+                (long long)d, (long long)demand->bytes, demand->holder_count,
+                demand->receiver_count);
         }
         most += (double)demand->bytes * demand->receiver_count;
     }
     if (most > 0x1p52) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "the demands' copies add up to %g bytes; schedules are computed for at "
-                            "most 2^52",
-                            most);
+        return XM_UNSUPPORTED(
+            "the demands' copies add up to %g bytes; schedules are computed for at most 2^52",
+            most);
     }
     return XM_OK;
 }
@@ -111,7 +109,7 @@ static xm_status_t find_ingress(xm_shop_t *shop)
     int64_t *needed = calloc((size_t)shop->hosts, sizeof(*needed));
 
     if (needed == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", shop->hosts);
+        return XM_NO_MEMORY("%d hosts", shop->hosts);
     }
     for (int64_t g = 0; g < shop->groups; ++g) {
         const xm_demand_t *hosts = shop->group[g].hosts;
@@ -150,8 +148,7 @@ xm_status_t xm_shop_create(const xm_problem_t *problem, xm_shop_t *shop)
     shop->offset = malloc(count * sizeof(*shop->offset));
     members = malloc(count * sizeof(*members));
     if (shop->group == NULL || shop->member == NULL || shop->offset == NULL || members == NULL) {
-        status =
-            xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld demands", (long long)problem->count);
+        status = XM_NO_MEMORY("%lld demands", (long long)problem->count);
         goto free_members;
     }
     for (int64_t d = 0; d < problem->count; ++d) {
@@ -418,7 +415,7 @@ xm_status_t xm_shop_balance(const xm_shop_t *shop, int64_t least_ns, bool relays
     xm_status_t status = XM_OK;
 
     if (cut == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", shop->hosts);
+        return XM_NO_MEMORY("%d hosts", shop->hosts);
     }
     memset(ns, 0, (size_t)shop->hosts * sizeof(*ns));
     while (status == XM_OK && level > least_ns) {

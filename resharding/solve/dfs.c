@@ -24,8 +24,7 @@ xm_status_t xm_schedule_dfs(const xm_problem_t *problem, uint64_t seed, int64_t 
     /* The search works on a list of its own, so that a failure leaves the caller's steps
      * as they were. */
     if (best == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %lld demands",
-                            (long long)problem->count);
+        return XM_NO_MEMORY("scheduling %lld demands", (long long)problem->count);
     }
     status = xm_schedule_greedy(problem, seed, best);
     if (status == XM_OK) {

@@ -38,7 +38,7 @@ xm_status_t xm_dominance_create(int things, int length, xm_dominance_t **dominan
     size_t state = sizeof(uint64_t) + (size_t)length * sizeof(int64_t), states;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the states of a search");
+        return XM_NO_MEMORY("the states of a search");
     }
     made->length = length;
     made->bucket_bits = things < MAX_BUCKET_BITS ? things : MAX_BUCKET_BITS;
@@ -51,7 +51,7 @@ xm_status_t xm_dominance_create(int things, int length, xm_dominance_t **dominan
     made->oldest = calloc(states / WAYS, 1);
     if (made->left == NULL || made->times == NULL || made->oldest == NULL) {
         xm_dominance_destroy(made);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu states of a search", states);
+        return XM_NO_MEMORY("%zu states of a search", states);
     }
     *dominance = made;
     return XM_OK;

@@ -25,8 +25,7 @@ static xm_status_t allocate(xm_exclusive_t *x, int64_t holders, int64_t receiver
     x->receiver = malloc((size_t)(receivers + 1) * sizeof(int));
     if (x->host_of_sender == NULL || x->first_holder == NULL || x->first_receiver == NULL ||
         x->shortest == NULL || x->holder == NULL || x->duration == NULL || x->receiver == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %lld demands",
-                            (long long)x->count);
+        return XM_NO_MEMORY("scheduling %lld demands", (long long)x->count);
     }
     return XM_OK;
 }
@@ -110,7 +109,7 @@ xm_status_t xm_exclusive_create(const xm_problem_t *problem, xm_exclusive_t **ex
     xm_status_t status;
 
     if (x == NULL || number == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule on %d hosts", hosts);
+        status = XM_NO_MEMORY("scheduling on %d hosts", hosts);
         goto free_all;
     }
     x->problem = problem;

@@ -157,8 +157,7 @@ static xm_status_t allocate(xm_sender_sets_t *sets, int64_t count)
     sets->work = calloc((size_t)count, sizeof(int64_t));
     sets->bytes = calloc((size_t)count, sizeof(double));
     if (sets->members == NULL || sets->size == NULL || sets->work == NULL || sets->bytes == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld sets of senders",
-                            (long long)count);
+        return XM_NO_MEMORY("%lld sets of senders", (long long)count);
     }
     return XM_OK;
 }
@@ -176,8 +175,7 @@ xm_status_t xm_sender_sets_create(const xm_exclusive_t *x, xm_sender_sets_t **se
     xm_status_t status;
 
     if (made == NULL || sorted == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the holder sets of %lld demands",
-                              (long long)x->count);
+        status = XM_NO_MEMORY("the holder sets of %lld demands", (long long)x->count);
         goto free_all;
     }
     for (int64_t d = 0; d < x->count; ++d) {
@@ -257,7 +255,7 @@ xm_status_t xm_exclusive_bound(const xm_exclusive_t *x, int64_t *bound_ns)
     xm_status_t status;
 
     if (load == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the loads of %d hosts", x->receivers);
+        return XM_NO_MEMORY("the loads of %d hosts", x->receivers);
     }
     status = xm_sender_sets_create(x, &sets);
     if (status < 0) {

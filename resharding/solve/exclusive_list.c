@@ -77,8 +77,7 @@ static xm_status_t make_waiting(waiting_t *waiting, int64_t count, int resources
     waiting->demand = malloc(((size_t)first[count] + 1) * sizeof(int64_t));
     if (waiting->first == NULL || waiting->left == NULL || waiting->next == NULL ||
         waiting->demand == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %lld demands",
-                            (long long)count);
+        return XM_NO_MEMORY("scheduling %lld demands", (long long)count);
     }
     for (int64_t k = 0; k < first[count]; ++k) {
         ++waiting->first[resource[k] + 1];
@@ -315,8 +314,7 @@ static xm_status_t allocate(list_t *l)
     l->seen = calloc((size_t)x->count + 1, sizeof(int64_t));
     if (l->egress == NULL || l->to_send == NULL || l->ingress == NULL || l->to_receive == NULL ||
         l->candidates == NULL || l->seen == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %lld demands",
-                            (long long)x->count);
+        return XM_NO_MEMORY("scheduling %lld demands", (long long)x->count);
     }
     return XM_OK;
 }

@@ -342,8 +342,7 @@ static xm_status_t allocate(search_t *s)
     if (s->egress == NULL || s->ingress == NULL || s->saved == NULL || s->to_receive == NULL ||
         s->set_work == NULL || s->inside == NULL || s->held == NULL || s->twin == NULL ||
         s->head == NULL || s->set_heads == NULL || s->options == NULL || s->path == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to search schedules of %d demands",
-                            s->count);
+        return XM_NO_MEMORY("searching schedules of %d demands", s->count);
     }
     return xm_dominance_create(s->count, x->senders + x->receivers + 1, &s->memo);
 }

@@ -198,8 +198,7 @@ static xm_status_t allocate(rounds_t *r)
     r->best = malloc(2 * senders * sizeof(int64_t));
     if (r->left == NULL || r->done == NULL || r->load == NULL || r->sender_used == NULL ||
         r->receiver_used == NULL || r->chosen == NULL || r->best == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %lld demands",
-                            (long long)r->x->count);
+        return XM_NO_MEMORY("scheduling %lld demands", (long long)r->x->count);
     }
     return XM_OK;
 }
@@ -300,8 +299,7 @@ xm_status_t xm_schedule_greedy(const xm_problem_t *problem, uint64_t seed, xm_st
      * used up at once. */
     work = work < MOST_WORK ? work : MOST_WORK;
     if (trial == NULL || best == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %lld demands",
-                              (long long)problem->count);
+        status = XM_NO_MEMORY("scheduling %lld demands", (long long)problem->count);
         goto free_steps;
     }
     status = xm_exclusive_create(problem, &x);

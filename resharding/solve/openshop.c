@@ -97,8 +97,7 @@ static xm_status_t split(xm_openshop_t *o, const int64_t *ns, bool relays, bool 
     xm_status_t status;
 
     if (sent == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld groups on %d hosts",
-                            (long long)o->shop.groups, o->shop.hosts);
+        return XM_NO_MEMORY("%lld groups on %d hosts", (long long)o->shop.groups, o->shop.hosts);
     }
     /* Only relays multiply transfers: without them a group has about as many as it has
      * hosts. */
@@ -141,10 +140,9 @@ static xm_status_t build_distribution(xm_openshop_t *o)
         pieces += receivers; /* one of each group may be small */
     }
     if (2 * pieces > (double)o->most_hops) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "open shop schedules have about %lld hops; %lld groups of demands "
-                            "on %d hosts need more than half of them for one piece each",
-                            (long long)o->most_hops, (long long)o->shop.groups, o->shop.hosts);
+        return XM_UNSUPPORTED("open shop schedules have about %lld hops; %lld groups of demands on "
+                              "%d hosts need more than half of them for one piece each",
+                              (long long)o->most_hops, (long long)o->shop.groups, o->shop.hosts);
     }
     /* The pieces are large enough for the most hops in all, and about DISTRIBUTION_PIECES of them
      * make up what the busiest host receives. */
@@ -264,7 +262,7 @@ static xm_status_t build_unequal(xm_openshop_t *o, int64_t *ns)
     xm_status_t status = XM_OK;
 
     if (level == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", o->shop.hosts);
+        return XM_NO_MEMORY("%d hosts", o->shop.hosts);
     }
     for (int relays = 0; status == XM_OK && relays < 2 && !xm_openshop_within(o, XM_SHOP_GOOD);
          ++relays) {
@@ -297,7 +295,7 @@ static xm_status_t build(xm_openshop_t *o)
     xm_status_t status;
 
     if (ns == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", o->shop.hosts);
+        return XM_NO_MEMORY("%d hosts", o->shop.hosts);
     }
     status = xm_shop_earliest(&o->shop, o->shop.ingress_ns, true, NULL, &o->bound_ns, NULL);
     if (status == XM_OK && uplinks) {

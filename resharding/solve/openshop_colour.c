@@ -101,7 +101,7 @@ static xm_status_t number_hosts(colouring_t *c, const xm_shop_t *shop,
     c->node_of_sender = malloc(hosts * sizeof(int));
     c->node_of_receiver = malloc(hosts * sizeof(int));
     if (c->node_of_sender == NULL || c->node_of_receiver == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", shop->hosts);
+        return XM_NO_MEMORY("%d hosts", shop->hosts);
     }
     memset(c->node_of_sender, -1, hosts * sizeof(int));
     memset(c->node_of_receiver, -1, hosts * sizeof(int));
@@ -148,8 +148,7 @@ static xm_status_t allocate(colouring_t *c, int64_t transfers)
     if (c->cell == NULL || c->first == NULL || c->next == NULL || c->used == NULL ||
         c->load == NULL || c->adjacent == NULL || c->open == NULL || c->unseen == NULL ||
         c->mate == NULL || c->since == NULL || c->queue == NULL || c->from == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to colour %d x %d hosts", c->senders,
-                            c->receivers);
+        return XM_NO_MEMORY("colouring %d x %d hosts", c->senders, c->receivers);
     }
     memset(c->first, -1, cells * sizeof(int64_t));
     memset(c->mate, -1, nodes * sizeof(int));
@@ -190,7 +189,7 @@ static xm_status_t add_piece(colouring_t *c, xm_turn_piece_t piece)
         xm_turn_piece_t *at = realloc(c->piece, (size_t)grown * sizeof(*at));
 
         if (at == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld pieces", (long long)grown);
+            return XM_NO_MEMORY("%lld pieces", (long long)grown);
         }
         c->piece = at;
         c->capacity = grown;

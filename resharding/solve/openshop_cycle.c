@@ -46,8 +46,7 @@ static xm_status_t prepare(cycle_t *c, const xm_shop_t *shop, const xm_shop_tran
     c->free_at = calloc((size_t)c->nodes, sizeof(double));
     c->load = calloc((size_t)c->nodes, sizeof(double));
     if (c->share == NULL || c->free_at == NULL || c->load == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to order %lld transfers",
-                            (long long)transfers->count);
+        return XM_NO_MEMORY("ordering %lld transfers", (long long)transfers->count);
     }
     for (int64_t i = 0; i < c->count; ++i) {
         ++c->share[order[i]].parts;

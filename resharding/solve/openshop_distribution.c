@@ -77,8 +77,7 @@ static xm_status_t allocate(distribution_t *w)
     if (w->piece == NULL || w->has == NULL || w->lacks == NULL || w->unsent == NULL ||
         w->brought == NULL || w->busy_to == NULL || w->busy_from == NULL || w->order == NULL ||
         w->sent == NULL || w->transfers->at == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld pieces on %d hosts",
-                            (long long)w->pieces, w->hosts);
+        return XM_NO_MEMORY("%lld pieces on %d hosts", (long long)w->pieces, w->hosts);
     }
     return XM_OK;
 }

@@ -73,8 +73,7 @@ static xm_status_t fill_list(list_t *l)
     l->blocked = calloc(nodes, sizeof(bool));
     if (l->done == NULL || l->first == NULL || l->length == NULL || l->list == NULL ||
         l->rest == NULL || l->blocked == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to schedule %lld transfers",
-                            (long long)l->transfers->count);
+        return XM_NO_MEMORY("scheduling %lld transfers", (long long)l->transfers->count);
     }
     for (int64_t t = 0; t < l->transfers->count; ++t) {
         ++l->first[node_of(l, t, false) + 1];

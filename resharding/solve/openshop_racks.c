@@ -68,8 +68,7 @@ xm_status_t xm_rack_problem_create(const xm_problem_t *problem, xm_rack_problem_
                                  .hosts = malloc((lists + most) * sizeof(*racks->hosts))};
     if (racks->origin == NULL || racks->demands == NULL || racks->hosts == NULL) {
         xm_rack_problem_free(racks);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld demands",
-                            (long long)problem->count);
+        return XM_NO_MEMORY("%lld demands", (long long)problem->count);
     }
     racks->problem.demands = racks->demands;
     hosts = racks->hosts;

@@ -48,7 +48,7 @@ xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_shop_transfers_t 
     xm_recorder_t *created = calloc(1, sizeof(*created));
 
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a schedule");
+        return XM_NO_MEMORY("a schedule");
     }
     created->shop = shop;
     created->latency_ns = llround(xm_network_nic_latency(shop->network) * 1e9);
@@ -64,8 +64,7 @@ xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_shop_transfers_t 
         created->ingress_free == NULL || created->egress_last == NULL ||
         created->ingress_last == NULL || created->up_free == NULL || created->down_free == NULL) {
         xm_recorder_destroy(created);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a schedule of %lld transfers",
-                            (long long)transfers->count);
+        return XM_NO_MEMORY("a schedule of %lld transfers", (long long)transfers->count);
     }
     memset(created->egress_last, -1, hosts * sizeof(int64_t));
     memset(created->ingress_last, -1, hosts * sizeof(int64_t));
@@ -169,7 +168,7 @@ static xm_status_t append(xm_recorder_t *recorder, int64_t transfer, record_t *r
         record_t *at = realloc(recorder->record, (size_t)grown * sizeof(*at));
 
         if (at == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld hops", (long long)grown);
+            return XM_NO_MEMORY("%lld hops", (long long)grown);
         }
         recorder->record = at;
         recorder->capacity = grown;
@@ -335,8 +334,7 @@ xm_status_t xm_recorder_take(xm_recorder_t *recorder, xm_hop_t **hops, int64_t *
         free(taken);
         free(place_of);
         free(order);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld hops",
-                            (long long)recorder->count);
+        return XM_NO_MEMORY("%lld hops", (long long)recorder->count);
     }
     for (int64_t i = 0; i < recorder->count; ++i) {
         order[i] = (order_t){recorder->record[i].hop.start_ns, i};

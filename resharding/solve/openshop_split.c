@@ -39,18 +39,17 @@ static xm_status_t add_transfer(split_t *split, int sender, int receiver, int64_
     xm_shop_transfers_t *transfers = split->transfers;
 
     if (transfers->count == MOST_TRANSFERS) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "open shop schedules have at most %d transfers between hosts; %d hosts "
-                            "with demands of up to %d receivers need more",
-                            MOST_TRANSFERS, split->shop->hosts,
-                            split->shop->group[split->group].hosts->receiver_count);
+        return XM_UNSUPPORTED("open shop schedules have at most %d transfers between hosts; %d "
+                              "hosts with demands of up to %d receivers need more",
+                              MOST_TRANSFERS, split->shop->hosts,
+                              split->shop->group[split->group].hosts->receiver_count);
     }
     if (transfers->count == transfers->capacity) {
         int64_t grown = transfers->capacity > 0 ? 2 * transfers->capacity : 256;
         xm_shop_transfer_t *at = realloc(transfers->at, (size_t)grown * sizeof(*at));
 
         if (at == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld transfers", (long long)grown);
+            return XM_NO_MEMORY("%lld transfers", (long long)grown);
         }
         transfers->at = at;
         transfers->capacity = grown;
@@ -177,7 +176,7 @@ xm_status_t xm_shop_split(const xm_shop_t *shop, const int64_t *sent,
     split.quota = calloc((size_t)shop->hosts, sizeof(*split.quota));
     split.got = calloc((size_t)shop->hosts, sizeof(*split.got));
     if (split.quota == NULL || split.got == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", shop->hosts);
+        status = XM_NO_MEMORY("%d hosts", shop->hosts);
     }
     for (split.group = 0; status == XM_OK && split.group < shop->groups; ++split.group) {
         split.sent = &sent[shop->group[split.group].first_entry];

@@ -174,7 +174,7 @@ static xm_status_t choose_turns(const xm_openshop_t *o, int64_t *turns)
     int64_t most = most_turns(o);
 
     if (direction == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d hosts", o->shop.hosts);
+        return XM_NO_MEMORY("%d hosts", o->shop.hosts);
     }
     for (int64_t t = 0; t < o->transfers.count; ++t) {
         const xm_shop_transfer_t *transfer = &o->transfers.at[t];
@@ -234,8 +234,7 @@ static xm_status_t colour_turns(xm_openshop_t *o, int64_t turns)
     xm_status_t status;
 
     if (weight == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %lld transfers",
-                            (long long)o->transfers.count);
+        return XM_NO_MEMORY("%lld transfers", (long long)o->transfers.count);
     }
     turn_weights(&o->transfers, turns, weight);
     status = xm_shop_colour(&o->shop, &o->transfers, weight, &pieces, &count);
@@ -324,7 +323,7 @@ xm_status_t xm_openshop_cycle(xm_openshop_t *o, int parts)
     xm_status_t status;
 
     if (order == NULL || next == NULL || pieces == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu pieces", count);
+        status = XM_NO_MEMORY("%zu pieces", count);
         goto free_pieces;
     }
     for (int64_t t = 0; t < o->transfers.count; ++t) {

@@ -45,7 +45,7 @@ xm_status_t xm_steps_makespan(const xm_problem_t *problem, const xm_step_t *step
     int64_t makespan = 0;
 
     if (egress == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the clocks of %d hosts", hosts);
+        return XM_NO_MEMORY("the clocks of %d hosts", hosts);
     }
     ingress = egress + hosts;
     for (int64_t i = 0; i < problem->count; ++i) {

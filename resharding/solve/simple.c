@@ -28,7 +28,7 @@ xm_status_t xm_schedule_balance(const xm_problem_t *problem, xm_step_t *steps)
     int64_t *load = calloc((size_t)hosts, sizeof(*load));
 
     if (load == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the loads of %d hosts", hosts);
+        return XM_NO_MEMORY("the loads of %d hosts", hosts);
     }
     for (int64_t d = 0; d < problem->count; ++d) {
         const xm_demand_t *demand = &problem->demands[d];

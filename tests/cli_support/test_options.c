@@ -211,7 +211,7 @@ END_TEST
 
 START_TEST(exit_status_follows_the_failure)
 {
-    (void)xm_error_set(XM_ERR_PARSE, "x");
+    (void)XM_MALFORMED("x");
     ck_assert_int_eq(xm_cli_fail("tool", XM_ERR_PARSE), 2);
     ck_assert_int_eq(xm_cli_fail("tool", XM_ERR_TIMEOUT), 1);
     ck_assert_xm_ok(xm_cli_flush());

@@ -30,21 +30,19 @@ xm_status_t xm_rails_check(xm_rails_transport_t *self, int rank, uint64_t tag, c
                            size_t length, const xm_op_t *op)
 {
     if (rank < 0 || rank >= self->base.size || rank == self->base.rank) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rank %d: no peer %d among %d ranks",
-                            self->base.rank, rank, self->base.size);
+        return XM_INVALID("rank %d: no peer %d among %d ranks", self->base.rank, rank,
+                          self->base.size);
     }
     if (tag >= tag_limit || length == 0 || buffer == NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "rank %d: message of %zu bytes with tag %" PRIu64
-                            "; at least 1 byte and a tag below 2^48 are needed",
-                            self->base.rank, length, tag);
+        return XM_INVALID("rank %d: message of %zu bytes with tag %" PRIu64
+                          "; at least 1 byte and a tag below 2^48 are needed",
+                          self->base.rank, length, tag);
     }
     /* The operation's links are in use while it is in flight: a second post would corrupt the
      * list. */
     if (op->priv.kind != XM_RAILS_IDLE) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "rank %d: operation with tag %" PRIu64 " is posted while in flight",
-                            self->base.rank, op->priv.tag);
+        return XM_INVALID("rank %d: operation with tag %" PRIu64 " is posted while in flight",
+                          self->base.rank, op->priv.tag);
     }
     if (self->closing || self->fenced) {
         return xm_error_set(XM_ERR_CANCELED, "rank %d: the transport %s", self->base.rank,

@@ -27,7 +27,7 @@ static xm_status_t append(xm_sim_message_t **list, size_t *count, size_t *capaci
         xm_sim_message_t *larger = realloc(*list, grown * sizeof(*larger));
 
         if (larger == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu simulated messages", grown);
+            return XM_NO_MEMORY("%zu simulated messages", grown);
         }
         *list = larger;
         *capacity = grown;
@@ -257,14 +257,12 @@ xm_status_t xm_sim_fabric_cut(xm_sim_fabric_t *fabric, int host, int other, bool
     size_t count = fabric->heap_count, kept = 0;
 
     if (host < 0 || other < 0 || host >= fabric->hosts || other >= fabric->hosts) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "no link between host %d and host %d of %d",
-                            host, other, fabric->hosts);
+        return XM_INVALID("no link between host %d and host %d of %d", host, other, fabric->hosts);
     }
     if (fabric->cut == NULL) {
         fabric->cut = calloc((size_t)fabric->hosts * (size_t)fabric->hosts, sizeof(*fabric->cut));
         if (fabric->cut == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the links of %d hosts",
-                                fabric->hosts);
+            return XM_NO_MEMORY("the links of %d hosts", fabric->hosts);
         }
     }
     /* Links are cut in both directions. */
@@ -343,15 +341,15 @@ static xm_status_t copy_groups(const char *member, const char *group, const int 
     int *made = malloc((size_t)count * sizeof(*made));
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a fabric of %d %ss", count, member);
+        return XM_NO_MEMORY("a fabric of %d %ss", count, member);
     }
     *copy = made;
     *groups = 1;
     for (int i = 0; i < count; ++i) {
         made[i] = list != NULL ? list[i] : apart ? i : 0;
         if (made[i] < 0 || made[i] >= count) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s %d is on %s %d, outside 0 … %d",
-                                member, i, group, made[i], count - 1);
+            return XM_INVALID("%s %d is on %s %d, outside 0 … %d", member, i, group, made[i],
+                              count - 1);
         }
         /* Group numbers need not be dense; the largest one counts. */
         *groups = made[i] >= *groups ? made[i] + 1 : *groups;
@@ -372,7 +370,7 @@ static xm_status_t fill_resources(xm_sim_fabric_t *fabric, const xm_sim_fabric_p
     fabric->resources = 2 * (fabric->rails + fabric->racks + fabric->ranks);
     fabric->resource = calloc((size_t)fabric->resources, sizeof(*fabric->resource));
     if (fabric->resource == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a fabric of %d ranks", fabric->ranks);
+        return XM_NO_MEMORY("a fabric of %d ranks", fabric->ranks);
     }
     /* The order of these loops is that of the numbers in xm_sim_route(). */
     next = fabric->resource;
@@ -383,8 +381,8 @@ static xm_status_t fill_resources(xm_sim_fabric_t *fabric, const xm_sim_fabric_p
         next->rate = rates != NULL ? rates[rail] : nic;
         /* Written so that a NaN is refused as well. */
         if (!(next++->rate > 0)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the NICs of %s %d have no bandwidth",
-                                params->rail_of_rank != NULL ? "rail" : "host", rail);
+            return XM_INVALID("the NICs of %s %d have no bandwidth",
+                              params->rail_of_rank != NULL ? "rail" : "host", rail);
         }
     }
     for (int i = 0; i < 2 * fabric->racks; ++i) {
@@ -416,7 +414,7 @@ static xm_status_t fill_fabric(xm_sim_fabric_t *fabric, const xm_sim_fabric_para
     fabric->bucket = xm_sim_make_buckets(fabric->bucket_bits);
     if (fabric->transport == NULL || fabric->dead == NULL || fabric->fences == NULL ||
         fabric->bucket == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a fabric of %d ranks", fabric->ranks);
+        return XM_NO_MEMORY("a fabric of %d ranks", fabric->ranks);
     }
     status = copy_groups("rank", "host", params->host_of_rank, fabric->ranks, true,
                          &fabric->host_of_rank, &fabric->hosts);
@@ -441,12 +439,11 @@ xm_status_t xm_sim_fabric_create(const xm_sim_fabric_params_t *params, xm_sim_fa
     xm_status_t status;
 
     if (params->ranks < 1) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "a fabric has at least one rank, not %d",
-                            params->ranks);
+        return XM_INVALID("a fabric has at least one rank, not %d", params->ranks);
     }
     created = calloc(1, sizeof(*created));
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a simulated fabric");
+        return XM_NO_MEMORY("a simulated fabric");
     }
     status = fill_fabric(created, params);
     if (status < 0) {

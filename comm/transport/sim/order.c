@@ -131,25 +131,22 @@ xm_status_t xm_sim_order_enter(xm_sim_fabric_t *fabric, xm_op_t *send, xm_op_t *
     slot_t *slot;
 
     if (s == nothing) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the message from rank %d to rank %d has the order %" PRIu64
-                            ", which is none of the fabric's %zu",
-                            from, to, send->order, order != NULL ? order->count : 0);
+        return XM_INVALID("the message from rank %d to rank %d has the order %" PRIu64
+                          ", which is none of the fabric's %zu",
+                          from, to, send->order, order != NULL ? order->count : 0);
     }
     slot = &order->slot[s];
     /* A number that is used by other ranks than the plan says would make the wrong resources
      * wait. */
     if (slot->name.sender != from || slot->name.receiver != to) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "the order %" PRIu64 " is for a message from rank %d to rank %d, not "
-                            "from rank %d to rank %d",
-                            send->order, slot->name.sender, slot->name.receiver, from, to);
+        return XM_INVALID("the order %" PRIu64
+                          " is for a message from rank %d to rank %d, not from rank %d to rank %d",
+                          send->order, slot->name.sender, slot->name.receiver, from, to);
     }
     if (slot->send != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a message with the order %" PRIu64
-                            " from rank %d to rank %d still waits for its turn",
-                            send->order, from, to);
+        return XM_INVALID("a message with the order %" PRIu64
+                          " from rank %d to rank %d still waits for its turn",
+                          send->order, from, to);
     }
     slot->send = send;
     slot->receive = receive;
@@ -237,10 +234,9 @@ static xm_status_t check_slot(const xm_sim_fabric_t *fabric, const xm_sim_slot_t
 {
     if (slot->sender < 0 || slot->sender >= fabric->ranks || slot->receiver < 0 ||
         slot->receiver >= fabric->ranks || slot->sender == slot->receiver || slot->order == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "slot %zu of the order, number %" PRIu64 ", is from rank %d to rank %d "
-                            "of %d; numbers are not 0",
-                            s, slot->order, slot->sender, slot->receiver, fabric->ranks);
+        return XM_INVALID("slot %zu of the order, number %" PRIu64
+                          ", is from rank %d to rank %d of %d; numbers are not 0",
+                          s, slot->order, slot->sender, slot->receiver, fabric->ranks);
     }
     return XM_OK;
 }
@@ -261,9 +257,8 @@ static xm_status_t fill_slots(const xm_sim_fabric_t *fabric, xm_sim_order_t *ord
         }
         entry = find(order, slots[s].order);
         if (*entry != nothing) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "slots %zu and %zu of the order both have number %" PRIu64, *entry,
-                                s, slots[s].order);
+            return XM_INVALID("slots %zu and %zu of the order both have number %" PRIu64, *entry, s,
+                              slots[s].order);
         }
         *entry = s;
         xm_sim_route(fabric, slots[s].sender, slots[s].receiver, &route);
@@ -288,8 +283,7 @@ static xm_status_t fill_lists(const xm_sim_fabric_t *fabric, xm_sim_order_t *ord
     }
     order->list = malloc((order->first[fabric->resources] + 1) * sizeof(*order->list));
     if (order->list == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an order of %zu messages",
-                            order->count);
+        return XM_NO_MEMORY("an order of %zu messages", order->count);
     }
     for (size_t s = 0; s < order->count; ++s) {
         xm_sim_route(fabric, order->slot[s].name.sender, order->slot[s].name.receiver, &route);
@@ -313,7 +307,7 @@ static xm_status_t create(const xm_sim_fabric_t *fabric, const xm_sim_slot_t *sl
     xm_status_t status;
 
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an order of %zu messages", count);
+        return XM_NO_MEMORY("an order of %zu messages", count);
     }
     /* At most half full, for short probes. */
     while (size < 2 * count) {
@@ -329,7 +323,7 @@ static xm_status_t create(const xm_sim_fabric_t *fabric, const xm_sim_slot_t *sl
     if (created->slot == NULL || created->first == NULL || created->head == NULL ||
         created->table == NULL) {
         xm_sim_order_destroy(created);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for an order of %zu messages", count);
+        return XM_NO_MEMORY("an order of %zu messages", count);
     }
     /* All bytes set give SIZE_MAX, which is `nothing`. */
     memset(created->table, -1, size * sizeof(*created->table));
@@ -354,9 +348,8 @@ xm_status_t xm_sim_fabric_set_order(xm_sim_fabric_t *fabric, const xm_sim_slot_t
     xm_status_t status;
 
     if (fabric->order != NULL && fabric->order->waiting > 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%zu messages still wait for their turn in the previous order",
-                            fabric->order->waiting);
+        return XM_INVALID("%zu messages still wait for their turn in the previous order",
+                          fabric->order->waiting);
     }
     if (count > 0) {
         status = create(fabric, slots, count, &order);

@@ -189,9 +189,8 @@ static xm_status_t post(xm_transport_t *transport, int kind, int peer, uint64_t 
     xm_op_t *match;
 
     if (peer < 0 || peer >= fabric->ranks || peer == transport->rank || length == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "cannot move %zu bytes between rank %d and rank %d", length,
-                            transport->rank, peer);
+        return XM_INVALID("cannot move %zu bytes between rank %d and rank %d", length,
+                          transport->rank, peer);
     }
     if (sim->fenced) {
         return xm_error_set(XM_ERR_CANCELED,
@@ -481,12 +480,11 @@ xm_status_t xm_transport_sim_create(xm_sim_fabric_t *fabric, int rank, xm_transp
 
     /* A rank has one transport at a time: after a fence the old one must be destroyed first. */
     if (rank < 0 || rank >= fabric->ranks || fabric->transport[rank] != NULL) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rank %d is taken or outside 0 … %d", rank,
-                            fabric->ranks - 1);
+        return XM_INVALID("rank %d is taken or outside 0 … %d", rank, fabric->ranks - 1);
     }
     created = calloc(1, sizeof(*created));
     if (created == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a simulated transport");
+        return XM_NO_MEMORY("a simulated transport");
     }
     created->base.ops = &sim_ops;
     created->base.rank = rank;

@@ -174,7 +174,7 @@ static xm_status_t pack_addresses(const xm_ucx_transport_t *self, uint8_t **blob
     }
     *blob = malloc(total);
     if (*blob == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu bytes of addresses", total);
+        return XM_NO_MEMORY("%zu bytes of addresses", total);
     }
     xm_put_le(*blob, (uint64_t)self->nics.count, COUNT_SIZE);
     xm_put_le(*blob + COUNT_SIZE, has_more_than_tcp(self), FETCHES_SIZE);
@@ -249,9 +249,8 @@ static xm_status_t no_way(const xm_ucx_peer_t *peer, const uint8_t *addresses, s
                                 peer->base.owner->base.rank, peer->base.rank);
         }
     }
-    return xm_error_set(XM_ERR_MISMATCH,
-                        "rank %d and rank %d disagree on whether they share a machine",
-                        peer->base.owner->base.rank, peer->base.rank);
+    return XM_MISMATCH("rank %d and rank %d disagree on whether they share a machine",
+                       peer->base.owner->base.rank, peer->base.rank);
 }
 
 /* Several rails travel in frames. Both ends evaluate the same condition, each with the other's
@@ -406,11 +405,11 @@ xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_par
     xm_status_t status;
 
     if (size > XM_UCX_MAX_RANKS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "UCX transport: %d ranks", size);
+        return XM_INVALID("UCX transport: %d ranks", size);
     }
     self = allocate(rank, size, params);
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a transport of %d ranks", size);
+        return XM_NO_MEMORY("a transport of %d ranks", size);
     }
     self->fault_channel = params->fault_channel;
     self->base.base.counters = params->counters;

@@ -296,7 +296,7 @@ xm_status_t xm_ucx_listen(xm_ucx_transport_t *self, int rail)
     }
     return status == UCS_OK
                ? XM_OK
-               : xm_error_set(XM_ERR_UNSUPPORTED, "rank %d: UCX has no active messages for %s: %s",
-                              self->base.base.rank, self->nics.nic[rail - XM_UCX_RAIL_NIC].device,
-                              ucs_status_string(status));
+               : XM_UNSUPPORTED("rank %d: UCX has no active messages for %s: %s",
+                                self->base.base.rank, self->nics.nic[rail - XM_UCX_RAIL_NIC].device,
+                                ucs_status_string(status));
 }

@@ -73,7 +73,7 @@ xm_status_t xm_ucx_gate_create(const uint8_t (*allowed)[XM_ADDRESS_BYTES], int c
     }
     if (self == NULL || (count > 0 && self->allowed == NULL)) {
         free(self);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the gate of UCX's ports");
+        return XM_NO_MEMORY("the gate of UCX's ports");
     }
     if (count > 0) {
         memcpy(self->allowed, allowed, (size_t)count * sizeof(*self->allowed));

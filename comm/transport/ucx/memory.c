@@ -31,12 +31,12 @@ xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, siz
     xm_memory_t *made;
 
     if (address == NULL || length == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rank %d: register %zu bytes at %p",
-                            self->base.base.rank, length, address);
+        return XM_INVALID("rank %d: register %zu bytes at %p", self->base.base.rank, length,
+                          address);
     }
     made = calloc(1, sizeof(*made));
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a registration");
+        return XM_NO_MEMORY("a registration");
     }
     /* A failure on one rail undoes those before; the caller gets one sentence with UCX's reason. */
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {

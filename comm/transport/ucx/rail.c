@@ -83,8 +83,8 @@ static xm_status_t modify(ucp_config_t *config, const char *name, const char *va
     ucs_status_t status = ucp_config_modify(config, name, value);
 
     if (status != UCS_OK) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "UCX %s does not accept %s=%s: %s",
-                            ucp_get_version_string(), name, value, ucs_status_string(status));
+        return XM_UNSUPPORTED("UCX %s does not accept %s=%s: %s", ucp_get_version_string(), name,
+                              value, ucs_status_string(status));
     }
     return XM_OK;
 }
@@ -213,8 +213,7 @@ static xm_status_t configure(const xm_ucx_rail_params_t *params, ucp_config_t **
     xm_status_t status = XM_OK;
 
     if (ucs_status != UCS_OK) {
-        return xm_error_set(XM_ERR_PARSE, "UCX refuses its UCX_ variables: %s",
-                            ucs_status_string(ucs_status));
+        return XM_MALFORMED("UCX refuses its UCX_ variables: %s", ucs_status_string(ucs_status));
     }
     /* The order matters little, since no setting is named in both lists; what the user has set
      * in the environment is never touched. */
@@ -265,7 +264,7 @@ static char *report_of(ucp_context_h context, ucp_ep_h ep)
     FILE *stream = open_memstream(&report, &size);
 
     if (stream == NULL) {
-        (void)xm_error_set(XM_ERR_NO_MEMORY, "no memory for a report of UCX");
+        (void)XM_NO_MEMORY("a report of UCX");
         return NULL;
     }
     if (context != NULL) {
@@ -406,7 +405,7 @@ xm_status_t xm_ucx_rail_devices(char **devices)
         xm_ucx_append_word(*devices, size, at, length);
     }
     free(report);
-    return *devices != NULL ? XM_OK : xm_error_set(XM_ERR_NO_MEMORY, "no memory for device names");
+    return *devices != NULL ? XM_OK : XM_NO_MEMORY("device names");
 }
 
 /* True when this build of UCX can send device memory. Debian's UCX has no CUDA modules, others

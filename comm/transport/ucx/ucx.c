@@ -202,7 +202,7 @@ xm_status_t xm_transport_ucx_lanes(xm_transport_t *transport, int rank, char *bu
 
     if (transport->ops != &xm_ucx_ops || rank < 0 || rank >= transport->size ||
         rank == transport->rank || size == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "lanes: no UCX peer %d", rank);
+        return XM_INVALID("lanes: no UCX peer %d", rank);
     }
     peer = &self->peers[rank];
     if (peer->base.failed || peer->base.reported) {

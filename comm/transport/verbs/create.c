@@ -114,11 +114,11 @@ xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
     xm_status_t status;
 
     if (size > XM_VERBS_MAX_RANKS) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "verbs transport: %d ranks", size);
+        return XM_INVALID("verbs transport: %d ranks", size);
     }
     self = allocate(rank, size);
     if (self == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a transport of %d ranks", size);
+        return XM_NO_MEMORY("a transport of %d ranks", size);
     }
     self->base.base.counters = params->counters;
     self->base.base.job_rank = params->job_rank;

@@ -274,9 +274,7 @@ static xm_status_t open_all(struct ibv_device **devices, int device_count,
             }
         }
     }
-    return *count > 0 ? XM_OK
-                      : xm_error_set(XM_ERR_NOT_FOUND, "rank %d: no RDMA port can be used: %s",
-                                     rank, list);
+    return *count > 0 ? XM_OK : XM_NOT_FOUND("rank %d: no RDMA port can be used: %s", rank, list);
 }
 
 /* Opens the port that a user named: "mlx5_0:1", or "mlx5_0" for its first port. If there is no
@@ -309,8 +307,8 @@ static xm_status_t open_named(struct ibv_device **devices, int device_count, con
                                 rank, name, (int)number, why);
         }
     }
-    return xm_error_set(XM_ERR_NOT_FOUND, "rank %d: XM_NICS: '%s' is no RDMA device; there is %s",
-                        rank, name, list[0] != '\0' ? list : "none");
+    return XM_NOT_FOUND("rank %d: XM_NICS: '%s' is no RDMA device; there is %s", rank, name,
+                        list[0] != '\0' ? list : "none");
 }
 
 /* Opens the ports of XM_NICS, or all. Devices are sorted by name, since the order in which the
@@ -332,8 +330,7 @@ xm_status_t xm_verbs_ports_open(const char *nics, int rank, xm_verbs_port_t port
     devices = ibv_get_device_list(&device_count);
     if (devices == NULL || device_count == 0) {
         /* Without a device the way out is part of the sentence. */
-        status = xm_error_set(XM_ERR_NOT_FOUND,
-                              "rank %d: this machine has no RDMA device%s%s: the verbs transport "
+        status = XM_NOT_FOUND("rank %d: this machine has no RDMA device%s%s: the verbs transport "
                               "cannot be used (XM_TRANSPORT=ucx can)",
                               rank, devices == NULL ? ", and " : "",
                               devices != NULL   ? ""

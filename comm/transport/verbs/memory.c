@@ -97,8 +97,8 @@ xm_status_t xm_verbs_memory_register(xm_transport_t *transport, void *address, s
     xm_verbs_transport_t *self = (xm_verbs_transport_t *)transport;
 
     if (address == NULL || length == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "rank %d: register %zu bytes at %p",
-                            self->base.base.rank, length, address);
+        return XM_INVALID("rank %d: register %zu bytes at %p", self->base.base.rank, length,
+                          address);
     }
     return pin(self, address, length, true, &self->memory, memory);
 }

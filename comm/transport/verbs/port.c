@@ -27,11 +27,9 @@ xm_status_t xm_verbs_equip_port(xm_verbs_transport_t *self, xm_verbs_port_t *por
     if (entries > (size_t)port->max_cqe) {
         /* A queue that could overflow is refused now, with a sentence, instead of failing under
          * load. */
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "rank %d: %s has completion queues of at most %d entries, %d ranks "
-                            "need %zu",
-                            self->base.base.rank, port->offer.name, port->max_cqe,
-                            self->base.base.size, entries);
+        return XM_UNSUPPORTED(
+            "rank %d: %s has completion queues of at most %d entries, %d ranks need %zu",
+            self->base.base.rank, port->offer.name, port->max_cqe, self->base.base.size, entries);
     }
     /* Completions of sends and receives of all peers go into this one. */
     port->cq = ibv_create_cq(port->context, (int)entries, NULL, port->channel, 0);

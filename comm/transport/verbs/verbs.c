@@ -99,7 +99,7 @@ xm_status_t xm_transport_verbs_lanes(xm_transport_t *transport, int rank, char *
 
     if (transport->ops != &xm_verbs_ops || rank < 0 || rank >= transport->size ||
         rank == transport->rank || size == 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "lanes: no verbs peer %d", rank);
+        return XM_INVALID("lanes: no verbs peer %d", rank);
     }
     peer = &self->peers[rank];
     buffer[0] = '\0';

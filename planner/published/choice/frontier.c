@@ -63,7 +63,7 @@ typedef struct frontier_run {
 
 static xm_status_t no_memory(void)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a frontier");
+    return XM_NO_MEMORY("a frontier");
 }
 
 static void run_close(run_t *run)
@@ -254,9 +254,8 @@ static xm_status_t fill_cell(void *context, const ap_elimination_step_t *step, s
 static xm_status_t add_parent(table_t *table, int step)
 {
     if (table->parents == PARENTS) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "the graph is too entangled for a frontier: more than %d tables meet",
-                            PARENTS);
+        return XM_UNSUPPORTED("the graph is too entangled for a frontier: more than %d tables meet",
+                              PARENTS);
     }
     table->parent[table->parents++] = step;
     return XM_OK;
@@ -381,8 +380,7 @@ xm_status_t ap_search_frontier(const ap_cfn_core_t *network, int points, ap_fron
     xm_status_t status;
 
     if (points < 2 || points > 256) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "%d points of a frontier: from 2 to 256 are possible", points);
+        return XM_INVALID("%d points of a frontier: from 2 to 256 are possible", points);
     }
     status = run_open(&run, network, points);
     for (int k = 0; status == XM_OK && k < run.elimination->steps; ++k) {

@@ -159,15 +159,14 @@ xm_status_t ap_search_mcmc(const ap_cfn_core_t *network, const ap_mcmc_params_t 
     double best;
 
     if (params->seed == 0 || params->proposals < 0 || !(params->beta >= 0.0)) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                            "a random walk needs a seed other than 0 and a beta of 0 or more");
+        return XM_INVALID("a random walk needs a seed other than 0 and a beta of 0 or more");
     }
     if (network->variables == 0) {
         return XM_OK;
     }
     walk.at = malloc((size_t)network->variables * sizeof(*walk.at));
     if (walk.at == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for a random walk");
+        return XM_NO_MEMORY("a random walk");
     }
     stand_at(&walk, assignment);
     best = energy(&walk);

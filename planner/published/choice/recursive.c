@@ -140,7 +140,7 @@ static xm_status_t solve_greedily(const ap_cfn_core_t *core, int *assignment)
     ranked_t *order = malloc(((size_t)count + 1) * sizeof(*order));
 
     if (order == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d variables", count);
+        return XM_NO_MEMORY("%d variables", count);
     }
     for (int v = 0; v < count; ++v) {
         order[v] = (ranked_t){0.0, v};
@@ -187,7 +187,7 @@ xm_status_t ap_search_recursive(const ap_cfn_core_t *network, const uint8_t *con
     xm_status_t status = XM_OK;
 
     if (pool.failed) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu variables", count);
+        status = XM_NO_MEMORY("%zu variables", count);
     }
     memset(assignment, 0, count * sizeof(*assignment));
     for (int axis = 0; axis < levels && status == XM_OK; ++axis) {

@@ -58,8 +58,7 @@ typedef struct solver {
 
 static xm_status_t no_memory(const ap_piper_problem_t *problem)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory to plan %d layers on %d devices",
-                        problem->node_count, problem->devices);
+    return XM_NO_MEMORY("planning %d layers on %d devices", problem->node_count, problem->devices);
 }
 
 /* Adds the steps of the stage in the pricing on t * d devices. Each step holds for a stretch of

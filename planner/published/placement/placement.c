@@ -56,7 +56,7 @@ typedef struct search {
 
 static xm_status_t no_memory(int count)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory to place %d groups of operators", count);
+    return XM_NO_MEMORY("placing %d groups of operators", count);
 }
 
 /* Whether a source's output crosses the border of the part. */

@@ -70,9 +70,8 @@ static xm_status_t search_groups(ap_placement_groups_t *groups, const ap_placeme
         return XM_NO_MEMORY("%zu groups", count);
     }
     if (state.best_value.excess > 0.0) {
-        return xm_error_set(XM_ERR_NO_SOLUTION,
-                            "no placement was found that fits %d devices with %g of memory each",
-                            problem->accelerators, problem->memory);
+        return XM_NO_SOLUTION("no placement was found that fits %d devices with %g of memory each",
+                              problem->accelerators, problem->memory);
     }
     return ap_placement_finish(problem, groups, state.best, found);
 }

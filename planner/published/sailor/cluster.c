@@ -28,8 +28,7 @@ static xm_status_t read_fit(const ap_sailor_t *sailor, const char *where, int gp
     if (json_unpack_ex(json_object_get(counts, count), &error, 0, "[[F,F,F],F]", &fit->a, &fit->b,
                        &fit->c, &fit->top) != 0 ||
         !(fit->top > 0)) {
-        return xm_error_set(XM_ERR_PARSE,
-                            "%s/network_coeffs.json: %s has no fit [[a, b, c], top] for %d of %s",
+        return XM_MALFORMED("%s/network_coeffs.json: %s has no fit [[a, b, c], top] for %d of %s",
                             sailor->folder, where, gpus, sailor->gpu);
     }
     return XM_OK;
@@ -68,8 +67,7 @@ xm_status_t ap_sailor_cluster(ap_sailor_t *sailor, int hosts)
     xm_status_t status;
 
     if (gpu == NULL) {
-        return xm_error_set(XM_ERR_PARSE, "%s/clusters.json: %s is missing", sailor->folder,
-                            sailor->gpu);
+        return XM_MALFORMED("%s/clusters.json: %s is missing", sailor->folder, sailor->gpu);
     }
     if ((status = xm_json_int(gpu, "gpus_per_node", &sailor->per_host)) < 0 ||
         (status = xm_json_number(gpu, "mem_per_gpu", &params.device.memory_bytes)) < 0) {

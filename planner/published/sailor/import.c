@@ -33,7 +33,7 @@ static xm_status_t join(const char *folder, const char *name, char path[PATH_MAX
 {
     return snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX
                ? XM_OK
-               : xm_error_set(XM_ERR_INVALID_ARGUMENT, "%s: too long a name", folder);
+               : XM_INVALID("%s: too long a name", folder);
 }
 
 static xm_status_t load_in(const char *folder, const char *name, json_t **document)
@@ -52,12 +52,10 @@ static xm_status_t find_files(const char *folder, const char *pattern, glob_t *f
 
     *found = (glob_t){0};
     if (status == XM_OK && glob(path, 0, NULL, found) != 0) {
-        return xm_error_set(XM_ERR_NOT_FOUND,
-                            "%s: no such files; a folder of Sailor's artifact "
-                            "has plans/*/*.json, profiles/*.json, "
-                            "training_*.json, model_info.json, clusters.json "
-                            "and network_coeffs.json",
-                            path);
+        return XM_NOT_FOUND(
+            "%s: no such files; a folder of Sailor's artifact has plans/*/*.json, profiles/*.json, "
+            "training_*.json, model_info.json, clusters.json and network_coeffs.json",
+            path);
     }
     return status;
 }
@@ -83,8 +81,7 @@ static xm_status_t load_profile(ap_sailor_t *sailor)
     }
     globfree(&found);
     return status == XM_OK && sailor->profile == NULL
-               ? xm_error_set(XM_ERR_NOT_FOUND, "%s/profiles: no file of %s", sailor->folder,
-                              sailor->gpu)
+               ? XM_NOT_FOUND("%s/profiles: no file of %s", sailor->folder, sailor->gpu)
                : status;
 }
 
@@ -167,7 +164,7 @@ static xm_status_t write_row(const ap_sailor_t *sailor, const ap_sailor_row_t *r
             rows, json_pack("{s:s,s:s,s:f,s:f,s:f,s:f}", "name", row->name, "plan", file, "step_s",
                             row->step, "sync_s", row->sync, "memory_bytes", row->memory,
                             "other_step_s", row->step * sailors_own(row->name))) != 0) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %s", row->name);
+        return XM_NO_MEMORY("%s", row->name);
     }
     return status;
 }
@@ -183,7 +180,7 @@ static xm_status_t write_measured(const char *output, json_t *rows)
     xm_status_t status = join(output, "measured.json", path);
 
     if (text == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %s", path);
+        status = XM_NO_MEMORY("%s", path);
     }
     if (status == XM_OK) {
         status = xm_text_save(path, text);
@@ -240,7 +237,7 @@ xm_status_t ap_sailor_import(const char *folder, const char *output)
     json_t **documents = calloc(count + 1, sizeof(*documents));
 
     if (rows == NULL || documents == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %zu plans", count);
+        status = XM_NO_MEMORY("%zu plans", count);
     }
     for (size_t i = 0; i < count && status == XM_OK; ++i) {
         status = ap_sailor_load(found.gl_pathv[i], &documents[i]);
@@ -248,8 +245,7 @@ xm_status_t ap_sailor_import(const char *folder, const char *output)
             status = ap_sailor_row_read(found.gl_pathv[i], documents[i], &rows[i]);
         }
         if (status == XM_OK && strcmp(rows[i].gpu, rows[0].gpu) != 0) {
-            status = xm_error_set(XM_ERR_UNSUPPORTED, "%s: plans of %s and of %s", folder,
-                                  rows[0].gpu, rows[i].gpu);
+            status = XM_UNSUPPORTED("%s: plans of %s and of %s", folder, rows[0].gpu, rows[i].gpu);
         }
     }
     if (status == XM_OK) {

@@ -25,13 +25,13 @@ static xm_status_t read_layers(const char *path, json_t *stages, ap_sailor_row_t
         row->first[s] = next;
         for (size_t i = 0; i < json_array_size(layers); ++i, ++next) {
             if (json_integer_value(json_array_get(layers, i)) != next) {
-                return xm_error_set(XM_ERR_PARSE, "%s: layers_per_stage[%d][%zu] is not layer %d",
-                                    path, s, i, next);
+                return XM_MALFORMED("%s: layers_per_stage[%d][%zu] is not layer %d", path, s, i,
+                                    next);
             }
         }
         row->last[s] = next - 1;
         if (row->last[s] < row->first[s]) {
-            return xm_error_set(XM_ERR_PARSE, "%s: layers_per_stage[%d] is empty", path, s);
+            return XM_MALFORMED("%s: layers_per_stage[%d] is empty", path, s);
         }
     }
     return XM_OK;
@@ -52,18 +52,16 @@ static xm_status_t read_replicas(const char *path, json_t *stages, ap_sailor_row
                             &zone, &degree) != 0 ||
                 (row->degree != 0 && degree != row->degree) || degree < 1 || count != degree ||
                 (row->gpu != NULL && strcmp(gpu, row->gpu) != 0)) {
-                return xm_error_set(XM_ERR_UNSUPPORTED,
-                                    "%s: tmp_per_stage[%d][%d]: replicas of one kind of GPU and "
-                                    "one tensor parallelism are read",
-                                    path, s, r);
+                return XM_UNSUPPORTED("%s: tmp_per_stage[%d][%d]: replicas of one kind of GPU and "
+                                      "one tensor parallelism are read",
+                                      path, s, r);
             }
             row->gpu = gpu;
             row->degree = degree;
         }
         if (row->replicas < 1 || (int)json_array_size(replicas) != row->replicas) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "%s: tmp_per_stage[%d] has %zu replicas, not %d", path, s,
-                                json_array_size(replicas), row->replicas);
+            return XM_UNSUPPORTED("%s: tmp_per_stage[%d] has %zu replicas, not %d", path, s,
+                                  json_array_size(replicas), row->replicas);
         }
     }
     return XM_OK;
@@ -82,18 +80,18 @@ xm_status_t ap_sailor_row_read(const char *path, const json_t *document, ap_sail
                        "pipeline_list", "num_stages", &row->stages, "layers_per_stage", &layers,
                        "tmp_per_stage", &replicas, "mbs", &row->samples, "gbs", &row->batch, "real",
                        &row->step, "red_grads", &row->sync, "max_mem", &row->memory) != 0) {
-        return xm_error_set(XM_ERR_PARSE, "%s: %s", path, error.text);
+        return XM_MALFORMED("%s: %s", path, error.text);
     }
     if (row->stages < 1 || row->stages > AP_SAILOR_STAGES) {
-        return xm_error_set(XM_ERR_PARSE, "%s: num_stages is %d; it must be 1 to %d", path,
-                            row->stages, AP_SAILOR_STAGES);
+        return XM_MALFORMED("%s: num_stages is %d; it must be 1 to %d", path, row->stages,
+                            AP_SAILOR_STAGES);
     }
     status = read_layers(path, layers, row);
     status = status == XM_OK ? read_replicas(path, replicas, row) : status;
     if (status == XM_OK && (row->samples < 1 || row->batch < 1 || !(row->step > 0) ||
                             row->batch % (row->samples * row->replicas) != 0)) {
-        return xm_error_set(XM_ERR_PARSE, "%s: a step of %g s, and %d samples of %d replicas of %d",
-                            path, row->step, row->batch, row->replicas, row->samples);
+        return XM_MALFORMED("%s: a step of %g s, and %d samples of %d replicas of %d", path,
+                            row->step, row->batch, row->replicas, row->samples);
     }
     return status;
 }
@@ -156,8 +154,7 @@ static xm_status_t price_layers(const ap_sailor_t *sailor, const ap_sailor_row_t
         /* While a layer's backward pass runs, what it kept has gradients beside it. */
         of->work_bytes = fmax(of->work_bytes, kept);
         if (!(of->state_bytes > 0) || isinf(of->forward + of->backward + of->update)) {
-            return xm_error_set(XM_ERR_PARSE,
-                                "%s: layer %d with %d samples in %d parts is neither in the model "
+            return XM_MALFORMED("%s: layer %d with %d samples in %d parts is neither in the model "
                                 "nor, for as many samples or more, in the profile",
                                 row->name, layer, row->samples, row->degree);
         }
@@ -181,12 +178,12 @@ static xm_status_t price_stage(const ap_sailor_t *sailor, const ap_sailor_row_t 
                             .shape = {row->replicas, row->degree},
                             .in_flight = 1};
     if (count % hosts != 0 || (hosts > 1 && count % sailor->per_host != 0)) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "%s: %d GPUs of a stage on hosts of %d", row->name,
-                            count, sailor->per_host);
+        return XM_UNSUPPORTED("%s: %d GPUs of a stage on hosts of %d", row->name, count,
+                              sailor->per_host);
     }
     devices = xm_arena_get(arena, (size_t)count, sizeof(*devices));
     if (devices == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d GPUs", count);
+        return XM_NO_MEMORY("%d GPUs", count);
     }
     for (int i = 0; i < count; ++i) {
         devices[i] = stage * count + i;

@@ -50,7 +50,7 @@ xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
     int largest = 1;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound");
+        return XM_NO_MEMORY("a bound");
     }
     made->core = core;
     pool = &made->pool;
@@ -76,8 +76,7 @@ xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
     made->scratch = xm_arena_take(pool, (size_t)largest * sizeof(double));
     if (pool->failed) {
         ap_cfn_dual_destroy(made);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound of %d variables",
-                            core->variables);
+        return XM_NO_MEMORY("a bound of %d variables", core->variables);
     }
     messages = 0;
     for (int k = 0; k < core->links; ++k) {
@@ -116,10 +115,8 @@ xm_status_t ap_cfn_dual_eliminate(ap_cfn_dual_t *self, double work)
         self->work = self->exact->work;
         self->marginal =
             xm_arena_take(&self->pool, self->exact->at[core->variables] * sizeof(double));
-        return self->marginal != NULL
-                   ? XM_OK
-                   : xm_error_set(XM_ERR_NO_MEMORY, "no memory for a bound of %d variables",
-                                  core->variables);
+        return self->marginal != NULL ? XM_OK
+                                      : XM_NO_MEMORY("a bound of %d variables", core->variables);
     }
     ap_elimination_destroy(self->exact);
     self->exact = NULL;

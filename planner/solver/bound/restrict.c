@@ -259,7 +259,7 @@ xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap
     r.time = xm_arena_take(&pool, ((size_t)from->times + 1) * sizeof(int));
     r.constant_costs = xm_arena_take(&pool, values * sizeof(double));
     if (pool.failed) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
+        status = XM_NO_MEMORY("a branch");
         goto done;
     }
     if (from->times > 0) {

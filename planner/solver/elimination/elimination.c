@@ -33,8 +33,7 @@ xm_status_t ap_elimination_create(const ap_cfn_core_t *core, ap_elimination_t **
     }
     if (made == NULL || made->local == NULL) {
         free(made);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tables of %d variables",
-                            core->variables);
+        return XM_NO_MEMORY("the tables of %d variables", core->variables);
     }
     for (int v = 0; v < core->variables; ++v) {
         made->local[v] = -1;

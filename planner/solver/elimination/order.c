@@ -22,7 +22,7 @@ typedef struct graph {
 
 static xm_status_t no_memory(const ap_elimination_t *e)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tables of %d variables", e->count);
+    return XM_NO_MEMORY("the tables of %d variables", e->count);
 }
 
 static uint64_t *set_of(const graph_t *graph, int variable)
@@ -97,8 +97,7 @@ static xm_status_t list_variables(ap_elimination_t *e, const ap_elimination_para
         e->local[e->id[v]] = v;
         ++e->count;
         if (e->size[v] > UINT16_MAX) { /* a table has values in 16 bits */
-            return xm_error_set(XM_ERR_UNSUPPORTED, "variable %d has %d values (1 … 65535)", v,
-                                e->size[v]);
+            return XM_UNSUPPORTED("variable %d has %d values (1 … 65535)", v, e->size[v]);
         }
     }
     return XM_OK;
@@ -223,10 +222,9 @@ static xm_status_t choose_order(ap_elimination_t *e, graph_t *graph,
 
         if (!(price < HUGE_VAL) || (price > cells && !kept)) {
             if (!params->fix) {
-                return xm_error_set(XM_ERR_UNSUPPORTED,
-                                    "eliminating variable %d needs a table of %g cells, allowed "
-                                    "are %g",
-                                    v, price, cells);
+                return XM_UNSUPPORTED(
+                    "eliminating variable %d needs a table of %g cells, allowed are %g", v, price,
+                    cells);
             }
             v = find_widest(e, graph);
             e->position[v] = -1;
@@ -235,8 +233,7 @@ static xm_status_t choose_order(ap_elimination_t *e, graph_t *graph,
         }
         e->work += kept ? 0.0 : price * e->size[v];
         if (params->work > 0.0 && e->work > params->work) {
-            return xm_error_set(XM_ERR_UNSUPPORTED, "an elimination looks at more than %g cells",
-                                params->work);
+            return XM_UNSUPPORTED("an elimination looks at more than %g cells", params->work);
         }
         add_step(e, graph, v, kept);
         leave(e, graph, v, true);

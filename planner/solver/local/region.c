@@ -29,7 +29,7 @@ xm_status_t ap_cfn_region_create(const ap_cfn_core_t *core, ap_cfn_region_t **re
     xm_status_t status;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search");
+        return XM_NO_MEMORY("a search");
     }
     made->core = core;
     status = ap_elimination_create(core, &made->elimination);
@@ -282,7 +282,7 @@ xm_status_t ap_cfn_region_improve(ap_cfn_region_t *self, ap_cfn_state_t *state,
 
     *changed = *better = false;
     if (!set_up(self, state, variables, count, params)) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the tables of %d variables", count);
+        return XM_NO_MEMORY("the tables of %d variables", count);
     }
     ap_cfn_shared_spend(params->shared, SET_UP + (double)count * SET_UP_EACH);
     first_prices(self, params);

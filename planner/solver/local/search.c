@@ -90,7 +90,7 @@ xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_
     xm_status_t status;
 
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search");
+        return XM_NO_MEMORY("a search");
     }
     made->shared = shared;
     made->core = core;
@@ -100,8 +100,8 @@ xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_
     made->stamp = xm_arena_get(&made->pool, (size_t)core->variables, sizeof(int));
     made->users = xm_arena_take(&made->pool, (size_t)core->variables * sizeof(int));
     made->value = xm_arena_take(&made->pool, (size_t)core->variables * sizeof(int));
-    status = made->pool.failed ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a search")
-                               : ap_cfn_region_create(core, &made->region);
+    status =
+        made->pool.failed ? XM_NO_MEMORY("a search") : ap_cfn_region_create(core, &made->region);
     if (status != XM_OK) {
         ap_cfn_search_destroy(made);
         return status;

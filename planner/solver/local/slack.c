@@ -26,7 +26,7 @@ xm_status_t ap_cfn_slack_create(int times, const double *values, xm_arena_t *are
     slack->least = xm_arena_take(arena, 2 * (size_t)leaves * sizeof(double));
     slack->added = xm_arena_get(arena, 2 * (size_t)leaves, sizeof(double));
     if (arena->failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d times", times);
+        return XM_NO_MEMORY("%d times", times);
     }
     for (int t = 0; t < leaves; ++t) {
         slack->least[leaves + t] = t < times ? values[t] : HUGE_VAL;

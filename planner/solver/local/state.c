@@ -31,7 +31,7 @@ xm_status_t ap_cfn_state_create(const ap_cfn_core_t *core, const int *value, dou
     load = xm_arena_take(&state->arena, ((size_t)core->times + 1) * sizeof(*load));
     state->value = xm_arena_take(&state->arena, (size_t)core->variables * sizeof(int));
     if (state->arena.failed) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d values", core->variables);
+        return XM_NO_MEMORY("%d values", core->variables);
     }
     memcpy(state->value, value, (size_t)core->variables * sizeof(int));
     for (int v = 0; v < core->variables; ++v) {

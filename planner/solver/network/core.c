@@ -48,8 +48,7 @@ xm_status_t ap_cfn_core_begin(const ap_cfn_core_size_t *size, ap_cfn_core_maker_
     }
     if (made == NULL || made->pool.failed) {
         ap_cfn_core_destroy(core);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d variables and %zu costs",
-                            size->variables, size->cells);
+        return XM_NO_MEMORY("%d variables and %zu costs", size->variables, size->cells);
     }
     return XM_OK;
 }

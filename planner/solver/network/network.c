@@ -28,12 +28,10 @@ xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault)
      * nodes that the presolve adds, one for each edge of three nodes. */
     *fault = (ap_cfn_fault_t){.part = AP_CFN_WHOLE};
     if (cfn->nodes > INT32_MAX / 2 || cfn->edges > INT32_MAX / 2) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "%zu nodes and %zu edges are too many",
-                            cfn->nodes, cfn->edges);
+        return XM_INVALID("%zu nodes and %zu edges are too many", cfn->nodes, cfn->edges);
     }
     if (cfn->limited && cfn->limit < 0) {
-        return xm_error_set(XM_ERR_INVALID_ARGUMENT, "the usage limit %lld is negative",
-                            (long long)cfn->limit);
+        return XM_INVALID("the usage limit %lld is negative", (long long)cfn->limit);
     }
     for (size_t node = 0; node < cfn->nodes; ++node) {
         size_t count = ap_cfn_strategies(cfn, node);
@@ -41,25 +39,22 @@ xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault)
         *fault = (ap_cfn_fault_t){.part = AP_CFN_NODE, .index = node};
         /* The upper limit keeps the cells of an edge of three nodes at 2^45 or less. */
         if (count == 0 || count > AP_CFN_STRATEGIES) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "node %zu has %zu strategies (1 … %d)",
-                                node, count, (int)AP_CFN_STRATEGIES);
+            return XM_INVALID("node %zu has %zu strategies (1 … %d)", node, count,
+                              (int)AP_CFN_STRATEGIES);
         }
         for (size_t at = cfn->node_at[node]; at < cfn->node_at[node + 1]; ++at) {
             if (cfn->costs[at] < 0 || cfn->usages[at] < 0) {
-                return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                    "node %zu, strategy %zu: cost %lld and usage %lld, neither may "
-                                    "be negative",
-                                    node, at - cfn->node_at[node], (long long)cfn->costs[at],
-                                    (long long)cfn->usages[at]);
+                return XM_INVALID(
+                    "node %zu, strategy %zu: cost %lld and usage %lld, neither may be negative",
+                    node, at - cfn->node_at[node], (long long)cfn->costs[at],
+                    (long long)cfn->usages[at]);
             }
         }
         /* An interval that ends before it begins is allowed: such a node is never live. */
         if (cfn->interval[2 * node] < 0 || cfn->interval[2 * node + 1] < 0) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "node %zu: its interval [%lld, %lld) "
-                                "begins before 0",
-                                node, (long long)cfn->interval[2 * node],
-                                (long long)cfn->interval[2 * node + 1]);
+            return XM_INVALID("node %zu: its interval [%lld, %lld) begins before 0", node,
+                              (long long)cfn->interval[2 * node],
+                              (long long)cfn->interval[2 * node + 1]);
         }
     }
     for (size_t edge = 0; edge < cfn->edges; ++edge) {
@@ -69,19 +64,17 @@ xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault)
 
         *fault = (ap_cfn_fault_t){.part = AP_CFN_SCOPE, .index = edge};
         if (arity < 1 || arity > AP_CFN_ARITY) {
-            return xm_error_set(XM_ERR_UNSUPPORTED, "edge %zu joins %zu nodes (1 … %d)", edge,
-                                arity, (int)AP_CFN_ARITY);
+            return XM_UNSUPPORTED("edge %zu joins %zu nodes (1 … %d)", edge, arity,
+                                  (int)AP_CFN_ARITY);
         }
         for (size_t k = 0; k < arity; ++k) {
             if (scope[k] < 0 || (size_t)scope[k] >= cfn->nodes) {
-                return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                    "edge %zu names node %d, but there are %zu nodes", edge,
-                                    scope[k], cfn->nodes);
+                return XM_INVALID("edge %zu names node %d, but there are %zu nodes", edge, scope[k],
+                                  cfn->nodes);
             }
             for (size_t other = 0; other < k; ++other) {
                 if (scope[other] == scope[k]) {
-                    return xm_error_set(XM_ERR_INVALID_ARGUMENT, "edge %zu names node %d twice",
-                                        edge, scope[k]);
+                    return XM_INVALID("edge %zu names node %d twice", edge, scope[k]);
                 }
             }
             /* At most 2^45 with three nodes of 2^15 strategies. */
@@ -89,14 +82,13 @@ xm_status_t ap_cfn_check_at(const ap_cfn_t *cfn, ap_cfn_fault_t *fault)
         }
         fault->part = AP_CFN_CELLS;
         if (cells != cfn->cell_at[edge + 1] - cfn->cell_at[edge]) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT,
-                                "edge %zu has %zu costs, its nodes' strategies make %zu", edge,
-                                cfn->cell_at[edge + 1] - cfn->cell_at[edge], cells);
+            return XM_INVALID("edge %zu has %zu costs, its nodes' strategies make %zu", edge,
+                              cfn->cell_at[edge + 1] - cfn->cell_at[edge], cells);
         }
         for (size_t at = cfn->cell_at[edge]; at < cfn->cell_at[edge + 1]; ++at) {
             if (cfn->cells[at] < 0) {
-                return xm_error_set(XM_ERR_INVALID_ARGUMENT, "edge %zu, cost %zu: %lld is negative",
-                                    edge, at - cfn->cell_at[edge], (long long)cfn->cells[at]);
+                return XM_INVALID("edge %zu, cost %zu: %lld is negative", edge,
+                                  at - cfn->cell_at[edge], (long long)cfn->cells[at]);
             }
         }
     }
@@ -127,7 +119,7 @@ static xm_status_t find_peak(const ap_cfn_t *cfn, const int *choice, ap_cfn_tota
     size_t count = 0;
 
     if (events == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the usage of %zu nodes", cfn->nodes);
+        return XM_NO_MEMORY("the usage of %zu nodes", cfn->nodes);
     }
     for (size_t node = 0; node < cfn->nodes; ++node) {
         int64_t usage = cfn->usages[cfn->node_at[node] + (size_t)choice[node]];
@@ -160,8 +152,7 @@ xm_status_t ap_cfn_evaluate(const ap_cfn_t *cfn, const int *choice, ap_cfn_value
         int64_t cost;
 
         if (choice[node] < 0 || (size_t)choice[node] >= ap_cfn_strategies(cfn, node)) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "node %zu has no strategy %d", node,
-                                choice[node]);
+            return XM_INVALID("node %zu has no strategy %d", node, choice[node]);
         }
         cost = cfn->costs[cfn->node_at[node] + (size_t)choice[node]];
         made.cost += cost;

@@ -428,15 +428,15 @@ static xm_status_t check_shape(reader_t *reader)
      * is one. */
     for (int place = PLACE_INTERVALS; place <= PLACE_USAGES; ++place) {
         if (!reader->seen[place]) {
-            return xm_error_set(XM_ERR_PARSE, "the problem has no \"%s\"", names[place]);
+            return XM_MALFORMED("the problem has no \"%s\"", names[place]);
         }
         if (begins[place].count != nodes) {
-            return xm_error_set(XM_ERR_PARSE, "nodes.costs has %zu nodes, %s %zu", nodes,
-                                names[place], begins[place].count);
+            return XM_MALFORMED("nodes.costs has %zu nodes, %s %zu", nodes, names[place],
+                                begins[place].count);
         }
     }
     if (begins[PLACE_SCOPES].count != begins[PLACE_CELLS].count) {
-        return xm_error_set(XM_ERR_PARSE, "edges.nodes has %zu edges, edges.costs %zu",
+        return XM_MALFORMED("edges.nodes has %zu edges, edges.costs %zu",
                             begins[PLACE_SCOPES].count, begins[PLACE_CELLS].count);
     }
     /* Each node has two numbers of interval and as many costs as usages. */
@@ -453,12 +453,10 @@ static xm_status_t check_shape(reader_t *reader)
                       (size_t)list->at[node];
         }
         if (ends[0] != 2) {
-            return xm_error_set(XM_ERR_PARSE, "nodes.intervals: node %zu has %zu numbers, not 2",
-                                node, ends[0]);
+            return XM_MALFORMED("nodes.intervals: node %zu has %zu numbers, not 2", node, ends[0]);
         }
         if (ends[1] != ends[2]) {
-            return xm_error_set(XM_ERR_PARSE, "node %zu has %zu costs and %zu usages", node,
-                                ends[1], ends[2]);
+            return XM_MALFORMED("node %zu has %zu costs and %zu usages", node, ends[1], ends[2]);
         }
     }
     reader->fault.part = AP_CFN_WHOLE;
@@ -478,7 +476,7 @@ static xm_status_t finish(reader_t *reader, ap_cfn_t **cfn)
     }
     made = calloc(1, sizeof(*made));
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the problem");
+        return XM_NO_MEMORY("the problem");
     }
     /* From here on the object owns the lists that it took. */
     memcpy(made->name, reader->name, sizeof(made->name));
@@ -497,7 +495,7 @@ static xm_status_t finish(reader_t *reader, ap_cfn_t **cfn)
     if (made->node_at == NULL || made->scope_at == NULL || made->cell_at == NULL ||
         made->scope == NULL || made->costs == NULL || made->usages == NULL ||
         made->interval == NULL || made->cells == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu nodes", made->nodes);
+        status = XM_NO_MEMORY("%zu nodes", made->nodes);
     }
     /* A node's number beyond an int becomes -1, and the check refuses it with its sentence. */
     for (size_t k = 0; status == XM_OK && k < scopes->count; ++k) {
@@ -519,7 +517,7 @@ static xm_status_t open_reader(reader_t *reader, yajl_handle *parser)
     *reader = (reader_t){.line = 1, .column = 1};
     *parser = yajl_alloc(&callbacks, NULL, reader);
     if (*parser == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a JSON parser");
+        return XM_NO_MEMORY("a JSON parser");
     }
     return XM_OK;
 }
@@ -607,7 +605,7 @@ xm_status_t ap_cfn_read(const char *path, double seconds, ap_cfn_t **cfn)
     file = gzdopen(fd, "rb"); /* reads plain text as well */
     piece = malloc(PIECE);
     if (file == NULL || piece == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory to read a file");
+        status = XM_NO_MEMORY("reading a file");
         if (file == NULL) {
             (void)close(fd);
         }

@@ -40,8 +40,7 @@ xm_status_t ap_cfn_shared_create(const ap_cfn_core_t *core, int64_t deadline,
     if (shared->pool.failed || pthread_mutex_init(&shared->mutex, NULL) != 0) {
         xm_arena_clear(&shared->pool);
         shared->core = NULL;
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a solution of %d variables",
-                            core->variables);
+        return XM_NO_MEMORY("a solution of %d variables", core->variables);
     }
     return XM_OK;
 }

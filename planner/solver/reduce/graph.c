@@ -19,7 +19,7 @@
 
 xm_status_t ap_reduce_no_memory(void)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the presolve");
+    return XM_NO_MEMORY("the presolve");
 }
 
 /* An edge is on the list at most once; `queued` says so. */
@@ -185,8 +185,7 @@ xm_status_t ap_reduce_shrink(ap_cfn_reduction_t *self, int node, const bool *kee
         return XM_OK;
     }
     if (kept == 0) {
-        return xm_error_set(XM_ERR_NO_SOLUTION,
-                            "no choice of finite cost: nothing is left for node %d", node);
+        return XM_NO_SOLUTION("no choice of finite cost: nothing is left for node %d", node);
     }
     ap_reduce_tidy(self, node);
     for (int k = 0; k < n->degree; ++k) {

@@ -134,10 +134,9 @@ static xm_status_t look(const ap_cfn_reduction_t *self, ap_cfn_dual_t *dual, boo
 
         *dropped += fit_at(dual, order[k], keep, work);
         if (dual->bound >= 0.5 + ap_cfn_rounding(room)) {
-            return xm_error_set(XM_ERR_NO_SOLUTION,
-                                "no choice fits: at some time the least that can be used together "
-                                "is more than the limit %lld",
-                                (long long)self->cfn->limit);
+            return XM_NO_SOLUTION("no choice fits: at some time the least that can be used "
+                                  "together is more than the limit %lld",
+                                  (long long)self->cfn->limit);
         }
         if ((double)*dropped > large_part * (double)ap_cfn_core_values(dual->core) ||
             (*dropped == 0 && *work < begin - trial_work)) {

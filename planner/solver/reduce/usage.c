@@ -197,10 +197,9 @@ static xm_status_t check_capacity(const ap_cfn_reduction_t *self)
 {
     for (int t = 0; t < self->times; ++t) {
         if (self->capacity[t] < 0.0) {
-            return xm_error_set(XM_ERR_NO_SOLUTION,
-                                "no choice fits: at some time the least that can be used is %.0f "
-                                "more than the limit %lld",
-                                -self->capacity[t], (long long)self->cfn->limit);
+            return XM_NO_SOLUTION("no choice fits: at some time the least that can be used is %.0f "
+                                  "more than the limit %lld",
+                                  -self->capacity[t], (long long)self->cfn->limit);
         }
     }
     return XM_OK;

@@ -100,7 +100,7 @@ static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherit
         bool *saved = malloc((size_t)size * sizeof(*saved));
 
         if (saved == NULL) {
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
+            return XM_NO_MEMORY("a branch");
         }
         memcpy(saved, keep, (size_t)size * sizeof(*saved));
         for (int x = 0; x < size; ++x) {

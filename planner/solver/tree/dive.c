@@ -54,7 +54,7 @@ static xm_status_t settle(ap_cfn_node_t *node, double part, uint64_t *seed)
     int count = (int)(part * core->variables) + 1;
 
     if (ranks == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a dive");
+        return XM_NO_MEMORY("a dive");
     }
     for (int v = 0; v < core->variables; ++v) {
         ranks[v] = (rank_t){node->dual->margin[v] * random_factor(seed), v};
@@ -97,7 +97,7 @@ xm_status_t ap_cfn_dive(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, uint
         bool *saved = malloc(values * sizeof(*saved));
 
         if (saved == NULL) {
-            status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for a dive");
+            status = XM_NO_MEMORY("a dive");
             break;
         }
         /* The marks are saved, as settling overwrites them and a failed step must take them

@@ -203,7 +203,7 @@ static xm_status_t move_prices(ap_cfn_node_t *node, double enough, bool values_m
     dropping.price = xm_arena_take(&pool, best.price_bytes + 1);
     if (pool.failed) {
         xm_arena_clear(&pool);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a proof");
+        return XM_NO_MEMORY("a proof");
     }
     dual->best = -HUGE_VAL;
     dual->factor = 0.5;
@@ -421,7 +421,7 @@ static xm_status_t branch(proof_t *p, ap_cfn_node_t *node)
     }
     saved = malloc((size_t)size * sizeof(*saved));
     if (saved == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a proof");
+        return XM_NO_MEMORY("a proof");
     }
     memcpy(saved, keep, (size_t)size * sizeof(*saved));
     (void)fprintf(p->file, ",\n{\"branch\":[%d,%d]}", node->root[v],
@@ -447,9 +447,8 @@ static xm_status_t make_record(proof_t *p, ap_cfn_node_t *node, double enough, d
     double *cost = malloc((2 * ap_cfn_core_values(core) + 1) * sizeof(*cost));
     double *capacity = malloc(bytes + 1);
     bool *keep = malloc(ap_cfn_core_values(core) + 1);
-    xm_status_t status = cost == NULL || capacity == NULL || keep == NULL
-                             ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for a proof")
-                             : XM_OK;
+    xm_status_t status =
+        cost == NULL || capacity == NULL || keep == NULL ? XM_NO_MEMORY("a proof") : XM_OK;
 
     if (status == XM_OK) {
         memcpy(capacity, core->capacity, bytes);

@@ -176,7 +176,7 @@ xm_status_t ap_cfn_lower_capacities(const ap_cfn_core_t *core, const size_t *at,
     sums.moved = xm_arena_take(&pool, RANGES * sizeof(range_t));
     if (pool.failed) {
         xm_arena_clear(&pool);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for sums of %d usages", core->variables);
+        return XM_NO_MEMORY("sums of %d usages", core->variables);
     }
     /* The work left over after a time is that of the next. Times without a price are skipped, as a
      * lower capacity would not change the bound there. */

@@ -41,7 +41,7 @@ static xm_status_t allocate(ap_cfn_node_t *node)
     node->keep = xm_arena_take(&node->pool, values * sizeof(bool));
     if (node->pool.failed) {
         ap_cfn_node_destroy(node);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
+        return XM_NO_MEMORY("a branch");
     }
     memset(node->keep, true, values * sizeof(bool));
     return XM_OK;
@@ -58,7 +58,7 @@ xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, a
 
     *to = (ap_cfn_node_t){.depth = from->depth};
     if (number == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
+        return XM_NO_MEMORY("a branch");
     }
     status = ap_cfn_dual_restrict(from->dual, from->keep, &to->core, &to->dual, number);
     if (status == XM_OK) {
@@ -294,7 +294,7 @@ xm_status_t ap_cfn_tree_create(const ap_cfn_dual_t *dual, ap_cfn_shared_t *share
     tree->plain = plain;
     tree->value = malloc(((size_t)core->variables + 1) * sizeof(int));
     if (tree->value == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a branch");
+        return XM_NO_MEMORY("a branch");
     }
     status = allocate(&all);
     if (status == XM_OK) {

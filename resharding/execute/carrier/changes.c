@@ -383,7 +383,7 @@ static xm_status_t make_changing(xm_executor_t *executor, struct changing *made)
     return made->first != NULL && made->entries != NULL && made->scratch != NULL &&
                    made->encoded != NULL
                ? XM_OK
-               : xm_error_set(XM_ERR_NO_MEMORY, "no memory for what changes");
+               : XM_NO_MEMORY("what changes");
 }
 
 static xm_status_t changes_create(xm_executor_t *executor, const xm_executor_params_t *params)
@@ -393,18 +393,17 @@ static xm_status_t changes_create(xm_executor_t *executor, const xm_executor_par
     (void)params;
     executor->changing = made; /* freed with the executor */
     if (made == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for what changes");
+        return XM_NO_MEMORY("what changes");
     }
     if (executor->device != NULL) {
-        return xm_error_set(XM_ERR_UNSUPPORTED,
-                            "rank %d: a tile lies on a device, and updates are found by the host: "
-                            "reshard it",
-                            executor->transport->rank);
+        return XM_UNSUPPORTED(
+            "rank %d: a tile lies on a device, and updates are found by the host: reshard it",
+            executor->transport->rank);
     }
     for (int64_t h = 0; h < executor->hop_count; ++h) {
         if (executor->hops[h].in_dst && executor->hops[h].feed < 0 && executor->hops[h].lane >= 0 &&
             lane_sends(&executor->lanes[executor->hops[h].lane])) {
-            return xm_error_set(XM_ERR_UNSUPPORTED, "the rest of a run cannot be an update");
+            return XM_UNSUPPORTED("the rest of a run cannot be an update");
         }
     }
     return make_changing(executor, made);

@@ -264,8 +264,7 @@ static xm_status_t copy_create(xm_executor_t *executor, const xm_executor_params
         copies->on_device = malloc(((size_t)executor->copy_count + 1) * sizeof(copy_t));
     }
     if (copies == NULL || copies->on_device == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %" PRId64 " copies",
-                            executor->copy_count);
+        return XM_NO_MEMORY("%" PRId64 " copies", executor->copy_count);
     }
     part_copies(executor);
     for (int64_t c = 0; c < copies->device_count && status == XM_OK; ++c) {

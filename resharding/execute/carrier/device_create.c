@@ -56,10 +56,9 @@ static xm_status_t note_places(xm_executor_t *executor, const void *const *buffe
             found->place = places[i];
             found->holder = i / 2;
         } else if (places[i].device != found->place.device) {
-            return xm_error_set(
-                XM_ERR_UNSUPPORTED,
-                "rank %d: a tile of tensor %s is on CUDA device %d, one of tensor "
-                "%s on device %d: all must be on one",
+            return XM_UNSUPPORTED(
+                "rank %d: a tile of tensor %s is on CUDA device %d, one of tensor %s on device %d: "
+                "all must be on one",
                 executor->transport->rank, xm_plan_tensor_name(executor->plan, found->holder),
                 found->place.device, xm_plan_tensor_name(executor->plan, i / 2), places[i].device);
         }
@@ -75,7 +74,7 @@ static xm_status_t find_tiles(xm_executor_t *executor, whereabouts_t *found)
     xm_status_t status;
 
     if (buffers == NULL || places == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "no memory for the places of %zu tiles", count);
+        status = XM_NO_MEMORY("the places of %zu tiles", count);
     } else {
         list_buffers(executor, buffers);
         xm_memory_recognise(buffers, count, places);
@@ -121,7 +120,7 @@ static xm_status_t make_marks(xm_executor_t *executor, device_t *device)
     }
     device->marks = calloc((size_t)count + 1, sizeof(*device->marks));
     if (device->marks == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d marks", count);
+        return XM_NO_MEMORY("%d marks", count);
     }
     for (int l = 0; l < executor->lane_count; ++l) {
         for (int s = 0; s < executor->lanes[l].slot_count && status == XM_OK; ++s) {
@@ -167,7 +166,7 @@ xm_status_t xm_device_find(xm_executor_t *executor)
     }
     device = calloc(1, sizeof(*device));
     if (device == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a device's queues");
+        return XM_NO_MEMORY("a device's queues");
     }
     executor->device = device; /* freed with the executor */
     device->only = found.only;

@@ -96,8 +96,8 @@ static void fill_pact(pact_t *pact, int64_t *index_of)
 
 static xm_status_t no_memory(const xm_executor_t *executor)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the %" PRId64 " direct hops of rank %d",
-                        executor->directs->count, executor->transport->rank);
+    return XM_NO_MEMORY("the %" PRId64 " direct hops of rank %d", executor->directs->count,
+                        executor->transport->rank);
 }
 
 /* Gives every pact its share of the arrays: at most a tile for each direct hop. */
@@ -204,7 +204,7 @@ static xm_status_t direct_create(xm_executor_t *executor, const xm_executor_para
     }
     directs = calloc(1, sizeof(*directs));
     if (directs == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for direct hops");
+        return XM_NO_MEMORY("direct hops");
     }
     executor->directs = directs; /* freed with the executor */
     directs->count = count;

@@ -148,7 +148,7 @@ bool xm_regular_fits(const xm_plan_t *plan, const xm_plan_params_t *params)
 
 static xm_status_t no_memory(void)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for a regular plan");
+    return XM_NO_MEMORY("a regular plan");
 }
 
 /* Sorts a side's ranks by host, with a counting pass first. Those of a host stay in the order of

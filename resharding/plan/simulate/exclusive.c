@@ -50,7 +50,7 @@ static int64_t *history_of(const exclusive_t *x, int64_t transfer)
 
 static xm_status_t no_memory(const exclusive_t *x)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %" PRId64 " transfers", x->count);
+    return XM_NO_MEMORY("simulating %" PRId64 " transfers", x->count);
 }
 
 /* Makes room for the arrivals of transfers that others start from. Few transfers are
@@ -290,7 +290,7 @@ static xm_status_t read_routes(exclusive_t *x)
     }
     x->uses.use = malloc(((size_t)hops + 1) * sizeof(*x->uses.use));
     if (x->uses.use == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %d routes", routes);
+        return XM_NO_MEMORY("simulating %d routes", routes);
     }
     for (int r = 0; r < routes; ++r) {
         const xm_route_t *route = xm_plan_route(x->plan, r);

@@ -63,7 +63,7 @@ typedef struct {
 
 static xm_status_t no_memory(const fair_t *f)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %" PRId64 " messages", f->count);
+    return XM_NO_MEMORY("simulating %" PRId64 " messages", f->count);
 }
 
 /* Lanes are found by pair in a hash table that is at most half full. */

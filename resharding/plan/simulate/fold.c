@@ -88,7 +88,7 @@ xm_status_t xm_fold_init(xm_fold_t *fold, const xm_plan_t *plan, xm_resources_t 
     return XM_OK;
 
 no_memory:
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %d routes", routes);
+    return XM_NO_MEMORY("simulating %d routes", routes);
 }
 
 void xm_fold_clear(xm_fold_t *fold)

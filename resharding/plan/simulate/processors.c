@@ -55,7 +55,7 @@ xm_status_t xm_processors_slow(const xm_plan_t *plan, const xm_network_t *networ
     }
     busy = calloc(ranks + hosts, sizeof(*busy));
     if (busy == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %zu ranks", ranks);
+        return XM_NO_MEMORY("simulating %zu ranks", ranks);
     }
     add_work(plan, network, busy);
     least = (int64_t)ceil(1e9 * longest(network, busy, busy + ranks));

@@ -25,7 +25,7 @@ xm_status_t xm_resources_init(xm_resources_t *resources, const xm_network_t *net
     resources->moved = calloc((size_t)resources->count, sizeof(*resources->moved));
     if (rate == NULL || resources->moved == NULL) {
         xm_resources_clear(resources);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to simulate %d ranks", resources->ranks);
+        return XM_NO_MEMORY("simulating %d ranks", resources->ranks);
     }
     /* The order here is what xm_resources_use() computes with: egress before ingress, for
      * each kind. */

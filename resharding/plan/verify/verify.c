@@ -194,8 +194,7 @@ static xm_status_t add_entry(deliveries_t *deliveries, entry_t entry)
 {
     if (!xm_array_reserve(&deliveries->entries, &deliveries->room, deliveries->count + 1,
                           sizeof(entry))) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %zu transfers",
-                            deliveries->count);
+        return XM_NO_MEMORY("verifying %zu transfers", deliveries->count);
     }
     deliveries->sorted =
         deliveries->sorted &&
@@ -419,8 +418,7 @@ static xm_status_t sort_by_task(deliveries_t *deliveries, size_t tasks)
     if (end == NULL || sorted == NULL) {
         free(sorted);
         free(end);
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify %zu transfers",
-                            deliveries->count);
+        return XM_NO_MEMORY("verifying %zu transfers", deliveries->count);
     }
     for (size_t i = 0; i < deliveries->count; ++i) {
         ++end[deliveries->entries[i].task + 1];
@@ -516,8 +514,7 @@ xm_status_t xm_plan_verify(const xm_plan_t *plan)
 
     if (verifier.seen == NULL || verifier.covered == NULL || verifier.proved == NULL ||
         verifier.deliveries.whole == NULL) {
-        status =
-            xm_error_set(XM_ERR_NO_MEMORY, "no memory to verify a plan for %d ranks", plan->ranks);
+        status = XM_NO_MEMORY("verifying a plan for %d ranks", plan->ranks);
     } else {
         memset(verifier.covered, -1, ((size_t)plan->ranks + 1) * sizeof(*verifier.covered));
     }

@@ -9,16 +9,14 @@ static xm_status_t check(const ap_choice_variable_t *variables, int variable_cou
 {
     for (int v = 0; v < variable_count; ++v) {
         if (variables[v].domain < 1) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "variable %d has %d values", v,
-                                variables[v].domain);
+            return XM_INVALID("variable %d has %d values", v, variables[v].domain);
         }
     }
     for (int e = 0; e < edge_count; ++e) {
         int a = edges[e].a, b = edges[e].b;
 
         if (a < 0 || b < 0 || a >= variable_count || b >= variable_count || a == b) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "edge %d is from %d to %d of %d variables",
-                                e, a, b, variable_count);
+            return XM_INVALID("edge %d is from %d to %d of %d variables", e, a, b, variable_count);
         }
     }
     return XM_OK;
@@ -57,7 +55,7 @@ xm_status_t ap_choice_network_create(const ap_choice_variable_t *variables, int 
     }
     if (made == NULL || made->part == NULL) {
         ap_choice_network_destroy(made);
-        return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for %d variables", variable_count);
+        return XM_NO_MEMORY("%d variables", variable_count);
     }
     status = ap_cfn_core_begin(&size, &maker);
     if (status != XM_OK) {

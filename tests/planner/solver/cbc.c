@@ -243,8 +243,7 @@ static xm_status_t run_cbc(program_t *p)
     (void)snprintf(seconds, sizeof(seconds), "%.2f", fmax(0.05, p->deadline - xm_clock_seconds()));
     (void)unlink(p->files.solution);
     if (run_program(argv, p->files.log) != 0) {
-        return xm_error_set(XM_ERR_UNSUPPORTED, "the program cbc (Debian package coinor-cbc) is "
-                                                "not there or failed");
+        return XM_UNSUPPORTED("the program cbc (Debian package coinor-cbc) is not there or failed");
     }
     return XM_OK;
 }
@@ -287,7 +286,7 @@ static xm_status_t read_solution(program_t *p, int *choice)
      * because it had no time, so that is told apart. */
     p->optimal = strncmp(line, "Optimal", 7) == 0;
     if (strstr(line, "nfeasible") != NULL && strstr(line, "Stopped") == NULL) {
-        status = xm_error_set(XM_ERR_NO_SOLUTION, "cbc says that no choice fits");
+        status = XM_NO_SOLUTION("cbc says that no choice fits");
         goto release;
     }
     /* Only variables that are not 0 are listed. */
@@ -372,7 +371,7 @@ static xm_status_t add_rows(program_t *p, const int *choice)
     xm_status_t status = XM_OK;
 
     if (starts == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu times", cfn->nodes);
+        return XM_NO_MEMORY("%zu times", cfn->nodes);
     }
     for (size_t n = 0; n < cfn->nodes; ++n) {
         starts[n] = cfn->interval[2 * n];
@@ -460,9 +459,8 @@ static xm_status_t check(const ap_cfn_t *cfn)
 {
     for (size_t e = 0; e < cfn->edges; ++e) {
         if (arity(cfn, e) > 2) {
-            return xm_error_set(XM_ERR_UNSUPPORTED,
-                                "edge %zu joins %zu nodes; cbc gets edges of two only", e,
-                                arity(cfn, e));
+            return XM_UNSUPPORTED("edge %zu joins %zu nodes; cbc gets edges of two only", e,
+                                  arity(cfn, e));
         }
     }
     for (size_t n = 0; n < cfn->nodes; ++n) {
@@ -472,7 +470,7 @@ static xm_status_t check(const ap_cfn_t *cfn)
             any = any || is_allowed(cfn, n, s);
         }
         if (!any) {
-            return xm_error_set(XM_ERR_NO_SOLUTION, "every strategy of node %zu is forbidden", n);
+            return XM_NO_SOLUTION("every strategy of node %zu is forbidden", n);
         }
     }
     return XM_OK;
@@ -505,9 +503,8 @@ xm_status_t ap_cfn_cbc_solve(const ap_cfn_t *cfn, double seconds, int *choice,
     p.time = calloc(TIMES, sizeof(*p.time));
     p.rows = calloc(TIMES, sizeof(*p.rows));
     *result = (ap_cfn_result_t){.variables = (int)cfn->nodes, .links = (int)cfn->edges};
-    status = p.time == NULL || p.rows == NULL
-                 ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for %zu nodes", cfn->nodes)
-                 : make_files(&p.files);
+    status = p.time == NULL || p.rows == NULL ? XM_NO_MEMORY("%zu nodes", cfn->nodes)
+                                              : make_files(&p.files);
     if (status == XM_OK) {
         status = solve(&p, choice, result);
         remove_files(&p.files);

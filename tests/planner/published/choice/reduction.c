@@ -67,7 +67,7 @@ static void reduction_close(reduction_t *r)
 
 static xm_status_t no_memory(void)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "out of memory for eliminations");
+    return XM_NO_MEMORY("eliminations");
 }
 
 static xm_status_t reduction_open(reduction_t *r, const ap_cfn_core_t *network)

@@ -44,7 +44,7 @@ static xm_status_t check(const ap_intra_op_problem_t *problem)
 {
     for (int n = 0; n < problem->nodes; ++n) {
         if (problem->strategies[n] < 1) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "node %d has no strategies", n);
+            return XM_INVALID("node %d has no strategies", n);
         }
     }
     for (int e = 0; e < problem->edges; ++e) {
@@ -52,8 +52,8 @@ static xm_status_t check(const ap_intra_op_problem_t *problem)
 
         if (edge->a < 0 || edge->b < 0 || edge->a >= problem->nodes || edge->b >= problem->nodes ||
             edge->a == edge->b) {
-            return xm_error_set(XM_ERR_INVALID_ARGUMENT, "edge %d joins nodes %d and %d of %d", e,
-                                edge->a, edge->b, problem->nodes);
+            return XM_INVALID("edge %d joins nodes %d and %d of %d", e, edge->a, edge->b,
+                              problem->nodes);
         }
     }
     return XM_OK;
@@ -99,9 +99,8 @@ static xm_status_t eliminate(const ap_reduced_t *reduced, size_t max_cells, int 
     int *assignment = calloc((size_t)reduced->nodes + 1, sizeof(int));
     ap_elimination_t *elimination = NULL;
     ap_cfn_core_t *core = NULL;
-    xm_status_t status = assignment == NULL
-                             ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for an assignment")
-                             : fill_core(reduced, &core);
+    xm_status_t status =
+        assignment == NULL ? XM_NO_MEMORY("an assignment") : fill_core(reduced, &core);
 
     if (status == XM_OK) {
         status = ap_elimination_create(core, &elimination);
@@ -128,10 +127,9 @@ static xm_status_t solve_wide(const ap_intra_op_problem_t *problem, size_t max_c
 {
     int *assignment = calloc((size_t)reduced->nodes + 1, sizeof(int));
     double cost;
-    xm_status_t status =
-        assignment == NULL
-            ? xm_error_set(XM_ERR_NO_MEMORY, "no memory for an assignment")
-            : ap_intra_op_diffuse(reduced, TOLERANCE, assignment, &cost, &found->bound);
+    xm_status_t status = assignment == NULL ? XM_NO_MEMORY("an assignment")
+                                            : ap_intra_op_diffuse(reduced, TOLERANCE, assignment,
+                                                                  &cost, &found->bound);
 
     if (status == XM_OK) {
         ap_reduced_restore(reduced, assignment, choice);
@@ -186,7 +184,7 @@ xm_status_t ap_intra_op_solve(const ap_intra_op_problem_t *problem, size_t max_c
     }
     best = calloc((size_t)problem->nodes + 1, sizeof(*best));
     if (best == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d nodes", problem->nodes);
+        return XM_NO_MEMORY("%d nodes", problem->nodes);
     }
     status = solve(problem, max_cells > 0 ? max_cells : DEFAULT_MAX_CELLS, best, &made);
     if (status == XM_OK) {
@@ -195,10 +193,8 @@ xm_status_t ap_intra_op_solve(const ap_intra_op_problem_t *problem, size_t max_c
         made.bound = made.eliminated ? made.objective : made.bound;
         /* Sums that reach the forbidding cost contain a forbidden term. */
         if (made.objective >= AP_INTRA_OP_INFINITE) {
-            status =
-                xm_error_set(XM_ERR_NO_SOLUTION, made.eliminated ? "every choice of strategies is "
-                                                                   "forbidden"
-                                                                 : "no allowed choice was found");
+            status = XM_NO_SOLUTION(made.eliminated ? "every choice of strategies is forbidden"
+                                                    : "no allowed choice was found");
         }
     }
     if (status == XM_OK) {

@@ -185,7 +185,7 @@ xm_status_t ap_intra_op_diffuse(ap_reduced_t *reduced, double tolerance, int *as
     int *trial = calloc((size_t)reduced->nodes + 1, sizeof(int));
 
     if (trial == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d nodes", reduced->nodes);
+        return XM_NO_MEMORY("%d nodes", reduced->nodes);
     }
     *cost = HUGE_VAL;
     *bound = -HUGE_VAL;
@@ -250,7 +250,7 @@ xm_status_t ap_intra_op_fix(ap_reduced_t *reduced, double cost)
         grown = realloc(keep, (size_t)node->size * sizeof(bool));
         if (grown == NULL) {
             free(keep);
-            return xm_error_set(XM_ERR_NO_MEMORY, "no memory for %d strategies", node->size);
+            return XM_NO_MEMORY("%d strategies", node->size);
         }
         keep = grown;
         for (int s = 0; s < node->size; ++s) {

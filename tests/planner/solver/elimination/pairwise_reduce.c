@@ -15,7 +15,7 @@
 
 static xm_status_t no_memory(void)
 {
-    return xm_error_set(XM_ERR_NO_MEMORY, "no memory for the intra-operator problem");
+    return XM_NO_MEMORY("the intra-operator problem");
 }
 
 /* Accepts a problem that is only partly made, and NULL. */
