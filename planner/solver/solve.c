@@ -517,7 +517,7 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
                                   solve->begin + (int64_t)(1e9 * seconds), &solve->shared);
     solve->shared.gap = options->gap;
     solve->shared.counted = options->threads == 1;
-    solve->shared.most = options->work > 0.0 ? (int64_t)(1e9 * options->work) : INT64_MAX;
+    solve->shared.most = options->work > 0.0 ? 1 + (int64_t)(1e9 * options->work) : INT64_MAX;
     if (status == XM_OK && options->start != NULL) {
         status = begin_with(solve, reduction, options->start);
     }

@@ -70,12 +70,20 @@ int64_t ap_cfn_shared_end(const ap_cfn_shared_t *shared)
     return shared->counted ? shared->most : shared->deadline;
 }
 
+/* Without a solution there is nothing to end with, so the work goes on: as long again each time,
+ * which the work alone decides, and the clock at the latest. */
 void ap_cfn_shared_spend(ap_cfn_shared_t *shared, double cells)
 {
-    if (shared->counted) {
-        (void)atomic_fetch_add_explicit(&shared->done, (int64_t)(cells * cell_time),
-                                        memory_order_relaxed);
+    int64_t work = (int64_t)(cells * cell_time);
+
+    if (!shared->counted) {
+        return;
     }
+    while (!(shared->cost < HUGE_VAL) && shared->most < INT64_MAX / 4 &&
+           shared->done + work >= shared->most) {
+        shared->most *= 2;
+    }
+    (void)atomic_fetch_add_explicit(&shared->done, work, memory_order_relaxed);
 }
 
 /* The first thread that sees the deadline pass sets the flag for all others. */

@@ -28,7 +28,8 @@ typedef struct ap_cfn_shared {
     atomic_bool stop;
     /* One thread that counts its work takes the same way in every run, however fast it goes. */
     bool counted;
-    int64_t most;              /* work that ends it; then no clock has ended it */
+    /* Work that ends it where there is a solution; then no clock has ended it. */
+    atomic_int_least64_t most;
     atomic_int_least64_t done; /* in nanoseconds of a usual core */
 } ap_cfn_shared_t;
 

@@ -249,7 +249,7 @@ class Core:
             if total is None:
                 alone = self.cost[v][x] >= BIG or any(
                     (self.links[a, b][x, keep[b]] if a == v else self.links[a, b][keep[a], x]
-                     ).min() >= BIG for a, b in self.of[v])
+                     ).min(initial=BIG) >= BIG for a, b in self.of[v])
                 require(alone, f"value {x} of variable {v} is possible")
             else:
                 require(total + int(above[v][first[v].index(x)]) >= enough,
