@@ -25,29 +25,18 @@ typedef struct {
 
 enum { BF16 = 16, F32 = 32 };
 
+/* Grouped queries, heads of 128 elements; no experts: 0 of them. */
+#define GROUPED(depth, width, words, wide, number, kv, norms, ties, all, expert_wide)              \
+    {                                                                                              \
+        .layers = (depth), .hidden = (width), .vocab = (words), .intermediate = (wide),            \
+        .heads = (number), .kv_heads = (kv), .head_size = 128, .head_norms = (norms),              \
+        .tied = (ties), .experts = (all), .expert_intermediate = (expert_wide)                     \
+    }
+
 static const sizes_t families[RB_FAMILY_COUNT] = {
-    [RB_FAMILY_7B] = {.layers = 32,
-                      .hidden = 4096,
-                      .vocab = 32000,
-                      .intermediate = 11008,
-                      .heads = 32,
-                      .kv_heads = 32,
-                      .head_size = 128},
-    [RB_FAMILY_32B] = {.layers = 64,
-                       .hidden = 5120,
-                       .vocab = 151936,
-                       .intermediate = 25600,
-                       .heads = 64,
-                       .kv_heads = 8,
-                       .head_size = 128,
-                       .head_norms = true},
-    [RB_FAMILY_70B] = {.layers = 80,
-                       .hidden = 8192,
-                       .vocab = 128256,
-                       .intermediate = 28672,
-                       .heads = 64,
-                       .kv_heads = 8,
-                       .head_size = 128},
+    [RB_FAMILY_7B] = GROUPED(32, 4096, 32000, 11008, 32, 32, false, false, 0, 0),
+    [RB_FAMILY_32B] = GROUPED(64, 5120, 151936, 25600, 64, 8, true, false, 0, 0),
+    [RB_FAMILY_70B] = GROUPED(80, 8192, 128256, 28672, 64, 8, false, false, 0, 0),
     [RB_FAMILY_256E] = {.layers = 61,
                         .hidden = 7168,
                         .vocab = 129280,
@@ -62,33 +51,9 @@ static const sizes_t families[RB_FAMILY_COUNT] = {
                         .experts = 256,
                         .expert_intermediate = 2048,
                         .shared_expert = true},
-    [RB_FAMILY_4B] = {.layers = 36,
-                      .hidden = 2560,
-                      .vocab = 151936,
-                      .intermediate = 9728,
-                      .heads = 32,
-                      .kv_heads = 8,
-                      .head_size = 128,
-                      .head_norms = true,
-                      .tied = true},
-    [RB_FAMILY_30B] = {.layers = 48,
-                       .hidden = 2048,
-                       .vocab = 151936,
-                       .heads = 32,
-                       .kv_heads = 4,
-                       .head_size = 128,
-                       .head_norms = true,
-                       .experts = 128,
-                       .expert_intermediate = 768},
-    [RB_FAMILY_235B] = {.layers = 94,
-                        .hidden = 4096,
-                        .vocab = 151936,
-                        .heads = 64,
-                        .kv_heads = 4,
-                        .head_size = 128,
-                        .head_norms = true,
-                        .experts = 128,
-                        .expert_intermediate = 1536},
+    [RB_FAMILY_4B] = GROUPED(36, 2560, 151936, 9728, 32, 8, true, true, 0, 0),
+    [RB_FAMILY_30B] = GROUPED(48, 2048, 151936, 0, 32, 4, true, false, 128, 768),
+    [RB_FAMILY_235B] = GROUPED(94, 4096, 151936, 0, 64, 4, true, false, 128, 1536),
 };
 
 /* Keeps the first failure, so that a list of additions reads without tests in between. */

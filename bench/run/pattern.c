@@ -54,6 +54,37 @@ static inline uint64_t check_row(const unsigned char *in, int64_t count, size_t 
     return wrong;
 }
 
+/* What a pass over a buffer does: writes the pattern or its complement, or counts wrong bytes. */
+typedef enum { FILL, POISON, CHECK } pass_t;
+
+static inline uint64_t pass_sized(unsigned char *at, int64_t count, size_t size, uint64_t index,
+                                  uint64_t salt, pass_t pass)
+{
+    if (pass == CHECK) {
+        return check_row(at, count, size, index, salt);
+    }
+    write_row(at, count, size, index, salt, pass == POISON ? UINT64_MAX : 0);
+    return 0;
+}
+
+/* The switch makes the element size a constant for each call. */
+static uint64_t pass_row(unsigned char *at, int64_t count, int64_t element_size, uint64_t index,
+                         uint64_t salt, pass_t pass)
+{
+    switch (element_size) {
+    case 1:
+        return pass_sized(at, count, 1, index, salt, pass);
+    case 2:
+        return pass_sized(at, count, 2, index, salt, pass);
+    case 4:
+        return pass_sized(at, count, 4, index, salt, pass);
+    case 8:
+        return pass_sized(at, count, 8, index, salt, pass);
+    default:
+        return pass_sized(at, count, LARGEST, index, salt, pass);
+    }
+}
+
 /* A walk over the rows of a box: runs of elements whose index in the tensor rises by one. */
 typedef struct {
     const xm_box_t *box;
@@ -96,12 +127,8 @@ static bool rows_next(rows_t *rows)
     return false;
 }
 
-/* What a pass over a buffer does: writes the pattern or its complement, or counts wrong bytes. */
-typedef enum { FILL, POISON, CHECK } pass_t;
-
-/* Inlined for each size, which makes it a constant of the rows. */
-static inline uint64_t pass_rows(unsigned char *at, const xm_box_t *box, const int64_t *shape,
-                                 size_t size, uint64_t salt, pass_t pass)
+static uint64_t pass_over(unsigned char *at, const xm_box_t *box, const int64_t *shape,
+                          int64_t element_size, uint64_t salt, pass_t pass)
 {
     uint64_t wrong = 0;
     rows_t rows;
@@ -110,32 +137,10 @@ static inline uint64_t pass_rows(unsigned char *at, const xm_box_t *box, const i
         return 0;
     }
     do {
-        if (pass == CHECK) {
-            wrong += check_row(at, rows.length, size, rows_index(&rows), salt);
-        } else {
-            write_row(at, rows.length, size, rows_index(&rows), salt,
-                      pass == POISON ? UINT64_MAX : 0);
-        }
-        at += rows.length * (int64_t)size;
+        wrong += pass_row(at, rows.length, element_size, rows_index(&rows), salt, pass);
+        at += rows.length * element_size;
     } while (rows_next(&rows));
     return wrong;
-}
-
-static uint64_t pass_over(void *buffer, const xm_box_t *box, const int64_t *shape,
-                          int64_t element_size, uint64_t salt, pass_t pass)
-{
-    switch (element_size) {
-    case 1:
-        return pass_rows(buffer, box, shape, 1, salt, pass);
-    case 2:
-        return pass_rows(buffer, box, shape, 2, salt, pass);
-    case 4:
-        return pass_rows(buffer, box, shape, 4, salt, pass);
-    case 8:
-        return pass_rows(buffer, box, shape, 8, salt, pass);
-    default:
-        return pass_rows(buffer, box, shape, LARGEST, salt, pass);
-    }
 }
 
 void rb_pattern_fill(void *buffer, const xm_box_t *box, const int64_t *shape, int64_t element_size,
@@ -154,7 +159,7 @@ uint64_t rb_pattern_check(const void *buffer, const xm_box_t *box, const int64_t
                           int64_t element_size, uint64_t salt)
 {
     /* Checking does not write. */
-    return pass_over((void *)(uintptr_t)buffer, box, shape, element_size, salt, CHECK);
+    return pass_over((unsigned char *)(uintptr_t)buffer, box, shape, element_size, salt, CHECK);
 }
 
 /* What an element is picked by: its place, that of its row, or that of its block. */
@@ -169,28 +174,6 @@ static uint64_t picked_by(const rows_t *rows, uint64_t index, int64_t column, rb
         return index / (uint64_t)rows->shape[last];
     }
     return xm_random_of(index / (uint64_t)rows->shape[last] / BLOCK) ^ (uint64_t)(column / BLOCK);
-}
-
-/* The switch makes the element size a constant for each call. */
-static void write_element(unsigned char *out, int64_t element_size, uint64_t index, uint64_t salt,
-                          uint64_t flip)
-{
-    switch (element_size) {
-    case 1:
-        write_row(out, 1, 1, index, salt, flip);
-        break;
-    case 2:
-        write_row(out, 1, 2, index, salt, flip);
-        break;
-    case 4:
-        write_row(out, 1, 4, index, salt, flip);
-        break;
-    case 8:
-        write_row(out, 1, 8, index, salt, flip);
-        break;
-    default:
-        write_row(out, 1, LARGEST, index, salt, flip);
-    }
 }
 
 void rb_pattern_change(void *buffer, const xm_box_t *box, const int64_t *shape,
@@ -215,10 +198,10 @@ void rb_pattern_change(void *buffer, const xm_box_t *box, const int64_t *shape,
                 unsigned char before[LARGEST];
 
                 memcpy(before, out, (size_t)element_size);
-                write_element(out, element_size, index + (uint64_t)i, salt,
-                              poison ? UINT64_MAX : 0);
+                (void)pass_row(out, 1, element_size, index + (uint64_t)i, salt,
+                               poison ? POISON : FILL);
                 if (!poison && memcmp(before, out, (size_t)element_size) == 0) {
-                    write_element(out, element_size, index + (uint64_t)i, salt, UINT64_MAX);
+                    (void)pass_row(out, 1, element_size, index + (uint64_t)i, salt, POISON);
                 }
             }
         }

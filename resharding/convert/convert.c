@@ -2,8 +2,6 @@
 /* Cuts the rows of a tile where blocks of its tensor end, and converts the parts. */
 #include <crossmesh/convert.h>
 
-#include <string.h>
-
 #include "comm/base.h"
 #include "resharding/convert/kernels.h"
 
@@ -28,22 +26,6 @@ typedef struct {
     int64_t block_columns;
 } part_t;
 
-static float float_of(uint32_t bits)
-{
-    float value;
-
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
 /* The exponent of the least power of two that is at least the maximum / 448, as E8M0 has it.
  * 448 is 1.75 * 2^8. */
 static uint8_t e8m0_of(uint32_t bits)
@@ -59,7 +41,7 @@ static uint8_t e8m0_of(uint32_t bits)
 /* 2^(byte - 127), of 255 NaN. */
 static float e8m0_value(uint32_t byte)
 {
-    return float_of(byte == 255 ? 0x7fc00000U : byte == 0 ? 0x00400000U : byte << 23);
+    return xm_float_of(byte == 255 ? 0x7fc00000U : byte == 0 ? 0x00400000U : byte << 23);
 }
 
 static float scale_of(xm_convert_kind_t kind, float maximum)
@@ -77,7 +59,7 @@ static void set_scales(const xm_convert_params_t *p, int64_t block, int64_t coun
 
     if (blocks_of[p->kind].is_byte) {
         for (int64_t b = 0; b < count; ++b) {
-            ((uint8_t *)p->scales)[block + b] = e8m0_of(bits_of(maxima[b]));
+            ((uint8_t *)p->scales)[block + b] = e8m0_of(xm_bits_of(maxima[b]));
         }
     } else {
         for (int64_t b = 0; b < count; ++b) {

@@ -17,22 +17,6 @@ enum { GROUP = 32 };
 
 static const uint32_t magnitude = 0x7fffffffU, infinity = 0x7f800000U;
 
-INLINE float as_float(uint32_t bits)
-{
-    float value;
-
-    __builtin_memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
-INLINE uint32_t as_bits(float value)
-{
-    uint32_t bits;
-
-    __builtin_memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
 /* Magnitudes are compared as signed numbers, which all vectors can. */
 INLINE uint32_t least(uint32_t a, uint32_t b)
 {
@@ -71,11 +55,11 @@ INLINE uint16_t bfloat16_of(uint32_t bits)
  * becomes 448. */
 INLINE uint8_t fp8_of(uint32_t bits, float factor)
 {
-    const uint32_t product = as_bits(as_float(bits) * factor) & magnitude;
+    const uint32_t product = xm_bits_of(xm_float_of(bits) * factor) & magnitude;
     const uint32_t value = least(product, 0x43e00000U);
     const uint32_t exponent = most(value, 0x3c800000U) & infinity;
     const uint32_t adder = exponent + (20U << 23);
-    const uint32_t places = as_bits(as_float(value) + as_float(adder)) - adder;
+    const uint32_t places = xm_bits_of(xm_float_of(value) + xm_float_of(adder)) - adder;
     const uint32_t narrow = (exponent >> 20) - 121U * 8U + places;
 
     const uint32_t top = narrow << 24 | (nan_mask(product) & 0x7f000000U) | (bits & ~magnitude);
@@ -87,9 +71,9 @@ INLINE uint8_t fp8_of(uint32_t bits, float factor)
 /* A whole number of a product: the lowest bits of its sum with 1.5 * 2^23. NaN becomes 0. */
 INLINE uint8_t int8_of(uint32_t bits, float factor)
 {
-    const uint32_t product = as_bits(as_float(bits) * factor) & magnitude;
+    const uint32_t product = xm_bits_of(xm_float_of(bits) * factor) & magnitude;
     const uint32_t value = least(product, 0x42fe0000U) | (bits & ~magnitude);
-    const uint32_t narrow = as_bits(as_float(value) + 12582912.0F);
+    const uint32_t narrow = xm_bits_of(xm_float_of(value) + 12582912.0F);
 
     return (uint8_t)(narrow & ~nan_mask(product));
 }
@@ -98,10 +82,10 @@ INLINE float fp8_value(uint8_t narrow)
 {
     const uint32_t exponent_and_mantissa = narrow & 0x7fU, sign = (uint32_t)(narrow & 0x80U) << 24;
     /* A float whose exponent is 120 less: the product gives that back, to denormals as well. */
-    const uint32_t scaled = as_bits(as_float(exponent_and_mantissa << 20) * 0x1p120F);
+    const uint32_t scaled = xm_bits_of(xm_float_of(exponent_and_mantissa << 20) * 0x1p120F);
 
-    return as_float(scaled | (0x7fc00000U & nan_mask((exponent_and_mantissa << 24) + 0x900000U)) |
-                    sign);
+    return xm_float_of(scaled |
+                       (0x7fc00000U & nan_mask((exponent_and_mantissa << 24) + 0x900000U)) | sign);
 }
 
 INLINE void put(void *wide, bool float32, int64_t i, float value)
@@ -109,7 +93,7 @@ INLINE void put(void *wide, bool float32, int64_t i, float value)
     if (float32) {
         ((float *)wide)[i] = value;
     } else {
-        ((uint16_t *)wide)[i] = bfloat16_of(as_bits(value));
+        ((uint16_t *)wide)[i] = bfloat16_of(xm_bits_of(value));
     }
 }
 

@@ -17,21 +17,11 @@
 /* Times below this are none, as in the authors' inputs. */
 static const double NO_TIME = 1e-6;
 
-/* Paths are halved on the way, which keeps them short. The root of a group is its first node,
- * whatever the order of the joins. */
-static int find(int *parent, int node)
-{
-    while (parent[node] != node) {
-        parent[node] = parent[parent[node]];
-        node = parent[node];
-    }
-    return node;
-}
-
+/* The root of a group is its first node, whatever the order of the joins. */
 static void join(int *parent, int a, int b)
 {
-    a = find(parent, a);
-    b = find(parent, b);
+    a = ap_set_root(parent, a);
+    b = ap_set_root(parent, b);
     parent[a > b ? a : b] = a < b ? a : b;
 }
 
@@ -87,10 +77,8 @@ int ap_precedence_compare(const void *a, const void *b)
 {
     const ap_precedence_t *left = a, *right = b;
 
-    if (left->before != right->before) {
-        return left->before < right->before ? -1 : 1;
-    }
-    return (left->after > right->after) - (left->after < right->after);
+    return left->before != right->before ? xm_order(left->before, right->before)
+                                         : xm_order(left->after, right->after);
 }
 
 /* The forward edges between groups (named by their first node), each once. A group of backward
@@ -102,7 +90,7 @@ static int forward_edges(const ap_placement_problem_t *problem, int *parent, con
 
     for (int i = 0; i < problem->edge_count; ++i) {
         int from = problem->edges[i].before, to = problem->edges[i].after;
-        int before = find(parent, from), after = find(parent, to);
+        int before = ap_set_root(parent, from), after = ap_set_root(parent, to);
         bool back = problem->nodes[from].backward && problem->nodes[to].backward;
 
         if (before == after) {
@@ -219,19 +207,19 @@ static int only_neighbour(const ap_placement_problem_t *problem, int *parent, in
     for (int i = 0; i < problem->edge_count; ++i) {
         int from = problem->edges[i].before, to = problem->edges[i].after, other = -1;
 
-        if (find(parent, from) == group && !problem->nodes[from].backward) {
+        if (ap_set_root(parent, from) == group && !problem->nodes[from].backward) {
             other = to;
-        } else if (find(parent, to) == group && !problem->nodes[to].backward) {
+        } else if (ap_set_root(parent, to) == group && !problem->nodes[to].backward) {
             other = from;
         }
-        if (other < 0 || (find(parent, other) == group && !problem->nodes[other].backward)) {
+        if (other < 0 || (ap_set_root(parent, other) == group && !problem->nodes[other].backward)) {
             continue;
         }
         if (problem->nodes[other].backward ||
-            (neighbour >= 0 && find(parent, other) != neighbour)) {
+            (neighbour >= 0 && ap_set_root(parent, other) != neighbour)) {
             return -1;
         }
-        neighbour = find(parent, other);
+        neighbour = ap_set_root(parent, other);
     }
     return neighbour;
 }
@@ -252,11 +240,12 @@ static xm_status_t absorb_free(const ap_placement_problem_t *problem, int *paren
         again = false;
         memset(time, 0, (size_t)count * sizeof(*time));
         for (int i = 0; i < count; ++i) {
-            time[find(parent, i)] += problem->nodes[i].accelerator + problem->nodes[i].cpu;
+            time[ap_set_root(parent, i)] += problem->nodes[i].accelerator + problem->nodes[i].cpu;
         }
         for (int i = 0; i < count; ++i) {
-            int neighbour =
-                find(parent, i) == i && time[i] < NO_TIME ? only_neighbour(problem, parent, i) : -1;
+            int neighbour = ap_set_root(parent, i) == i && time[i] < NO_TIME
+                                ? only_neighbour(problem, parent, i)
+                                : -1;
 
             if (neighbour >= 0) {
                 join(parent, i, neighbour);
@@ -282,7 +271,7 @@ static xm_status_t number_groups(const ap_placement_problem_t *problem, int *par
     }
     for (int i = 0; i < count; ++i) {
         const ap_placement_node_t *node = &problem->nodes[i];
-        int root = find(parent, i), group;
+        int root = ap_set_root(parent, i), group;
 
         groups->group_of[i] = root == i ? groups->count++ : groups->group_of[root];
         group = groups->group_of[i];
@@ -381,7 +370,7 @@ static xm_status_t find_groups(const ap_placement_problem_t *problem, bool absor
         return status;
     }
     for (int i = 0; i < problem->node_count; ++i) {
-        int root = find(parent, i);
+        int root = ap_set_root(parent, i);
 
         forward[root] = forward[root] || !problem->nodes[i].backward;
     }

@@ -39,6 +39,16 @@ xm_status_t ap_placement_groups_create(const ap_placement_problem_t *problem, bo
                                        ap_placement_groups_t *groups);
 void ap_placement_groups_clear(ap_placement_groups_t *groups);
 
+/* The root of an item's set in a union-find; a root is its own parent. Paths are halved on the way,
+ * which keeps them short. */
+static inline int ap_set_root(int *parent, int item)
+{
+    while (parent[item] != item) {
+        item = parent[item] = parent[parent[item]];
+    }
+    return item;
+}
+
 /* Sorts edges by their first node, then the second; for qsort(). */
 int ap_precedence_compare(const void *a, const void *b);
 

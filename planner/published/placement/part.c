@@ -35,15 +35,6 @@ static int by_transfer(const void *a, const void *b)
     return left->from != right->from ? left->from - right->from : left->to - right->to;
 }
 
-static int find(int *parent, int group)
-{
-    while (parent[group] != group) {
-        parent[group] = parent[parent[group]];
-        group = parent[group];
-    }
-    return group;
-}
-
 /* What a group weighs: its time where it can run. */
 static double weight_of(const ap_placement_groups_t *groups, int group)
 {
@@ -75,7 +66,7 @@ static int join_below(const heavy_t *edges, int count, int left, int most, const
                       int *parent, double *weight, double *size)
 {
     for (int i = 0; i < count && left > most; ++i) {
-        int a = find(parent, edges[i].from), b = find(parent, edges[i].to);
+        int a = ap_set_root(parent, edges[i].from), b = ap_set_root(parent, edges[i].to);
 
         if (a != b && weight[a] + weight[b] <= caps[0] && size[a] + size[b] <= caps[1]) {
             parent[b] = a;
@@ -119,10 +110,10 @@ int ap_placement_coarsen(ap_placement_state_t *state, int most, int *cluster_of)
         left = join_below(edges, edge_count, left, most, caps, parent, weight, size);
     }
     for (int group = 0; group < groups->count; ++group) {
-        cluster_of[group] = find(parent, group) == group ? clusters++ : -1;
+        cluster_of[group] = ap_set_root(parent, group) == group ? clusters++ : -1;
     }
     for (int group = 0; group < groups->count; ++group) {
-        cluster_of[group] = cluster_of[find(parent, group)];
+        cluster_of[group] = cluster_of[ap_set_root(parent, group)];
     }
     return clusters;
 }
@@ -355,50 +346,6 @@ static void cut_in_order(const ap_placement_state_t *state, const int *order, in
     }
 }
 
-/* Groups in an order in which all edges point forward: what became ready first comes first, or,
- * with @p deep, what became ready last, which follows one branch of the graph to its end. */
-static bool sort_groups(const ap_placement_state_t *state, bool deep, int *order)
-{
-    const ap_placement_groups_t *groups = state->groups;
-    int *waits = xm_arena_get(state->arena, (size_t)groups->count, sizeof(int));
-    int *first = xm_arena_get(state->arena, (size_t)groups->count + 1, sizeof(int));
-    ap_precedence_t *edges =
-        xm_arena_get(state->arena, (size_t)groups->order_count, sizeof(*edges));
-    int done = 0;
-
-    if (state->arena->failed) {
-        return false;
-    }
-    memcpy(edges, groups->order, (size_t)groups->order_count * sizeof(*edges));
-    qsort(edges, (size_t)groups->order_count, sizeof(*edges), ap_precedence_compare);
-    for (int i = 0; i < groups->order_count; ++i) {
-        ++waits[edges[i].after];
-        ++first[edges[i].before + 1];
-    }
-    for (int group = 0; group < groups->count; ++group) {
-        first[group + 1] += first[group];
-        if (waits[group] == 0) {
-            order[done++] = group;
-        }
-    }
-    for (int at = 0; at < done; ++at) {
-        int group = order[deep ? done - 1 : at], ready = 0;
-
-        if (deep) {
-            /* Ready ones lie from `at` on, the last of them goes next. */
-            order[done - 1] = order[at];
-            order[at] = group;
-        }
-        for (int i = first[group]; i < first[group + 1]; ++i) {
-            if (--waits[edges[i].after] == 0) {
-                order[done + ready++] = edges[i].after;
-            }
-        }
-        done += ready;
-    }
-    return done == groups->count;
-}
-
 /* Partitions from one start, with each slack. */
 static void part_from(ap_placement_state_t *state, const int *start, const int *cluster_of,
                       int clusters, const int *single, double share)
@@ -434,7 +381,14 @@ void ap_placement_part(ap_placement_state_t *state)
         single[group] = group;
         first[cluster_of[group]] = group;
     }
-    for (int deep = 0; deep < 2 && sort_groups(state, deep != 0, order); ++deep) {
+    for (int deep = 0; deep < 2; ++deep) {
+        int placed;
+
+        if (ap_precedence_order(groups->count, groups->order, groups->order_count, deep != 0, order,
+                                &placed) != XM_OK) {
+            state->arena->failed = true;
+            return;
+        }
         cut_in_order(state, order, start);
         part_from(state, start, cluster_of, clusters, single, share);
         /* Once more with each cluster in one piece, which the cut does not respect. */

@@ -7,8 +7,8 @@ import ctypes
 import threading
 import time
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from . import _abi, _native
 from ._native import IN_PROGRESS, lib, raw
@@ -19,6 +19,7 @@ from .plan import Plan
 
 __all__ = ["Request", "Reshard"]
 
+_Made = TypeVar("_Made", bound="Made")
 _VERIFY = {None: 0, "off": 1, "run": 2, "chunk": 3}
 
 
@@ -110,44 +111,82 @@ def _buffers(what: str, given: Any, count: int) -> list[Buffer | None]:
     return [None if thing is None else Buffer.of(thing) for thing in given]
 
 
-def _tiles(plan: Plan, src: Any, dst: Any, verify: str | None) -> tuple[Any, tuple[Any, Any]]:
-    """This rank's tiles as C wants them, and the buffers that have to live as long."""
-    count = len(plan.tensors)
-    if verify not in _VERIFY:
-        raise InputError(f"verify={verify!r} is none of off, run and chunk")
-    sources, targets = _buffers("source", src, count), _buffers("destination", dst, count)
-    table = (_native.TensorBuffers * count)()
-    for tensor, (entry, source, target) in enumerate(zip(table, sources, targets)):
-        if target is not None and target.readonly:
-            raise InputError(f"the destination of tensor {tensor} is read-only")
-        if source is not None:
-            entry.src, entry.src_bytes = source.address or None, source.nbytes
-        if target is not None:
-            entry.dst, entry.dst_bytes = target.address or None, target.nbytes
-    return table, (sources, targets)
-
-
 def _types(plan: Plan, dtype: str | None) -> bytes:
     """What ranks compare of element types."""
     return (dtype or ",".join(str(tensor.bits) for tensor in plan.tensors) + " bits").encode()
 
 
-def _free(made: Any, request: Request | None = None) -> None:
-    """Frees a reshard or an update, whose run may be in flight."""
-    job = made._job
-    if made._handle is None or job.closed or not made._finalizer.alive:
-        return
-    with job._slot():
-        if request is not None and not request.done:
-            job._abort("a reshard was closed while it ran")
-            if not request.done:
-                request._finish(AbortedError("the reshard was closed while it ran"))
-        made._finalizer()
-        job._destroy_orphans()
-        made._handle = None
+class Made:
+    """What a job has made of a plan and this rank's tiles. It is freed by close(), at the end of a block, or in the
+    job's turn once nobody has it."""
+
+    _finalizer: weakref.finalize[Any, Any]
+
+    def __init__(self, job: Job, plan: Plan) -> None:
+        self._job, self.plan = job, plan
+        self._handle: int | None = None
+
+    def _tiles(self, src: Any, dst: Any, verify: str | None) -> Any:
+        """This rank's tiles as C wants them. The buffers live as long as this."""
+        count = len(self.plan.tensors)
+        try:
+            if verify not in _VERIFY:
+                raise InputError(f"verify={verify!r} is none of off, run and chunk")
+            self._buffers = _buffers("source", src, count), _buffers("destination", dst, count)
+            table = (_native.TensorBuffers * count)()
+            for tensor, (entry, source, target) in enumerate(zip(table, *self._buffers)):
+                if target is not None and target.readonly:
+                    raise InputError(f"the destination of tensor {tensor} is read-only")
+                if source is not None:
+                    entry.src, entry.src_bytes = source.address or None, source.nbytes
+                if target is not None:
+                    entry.dst, entry.dst_bytes = target.address or None, target.nbytes
+        except CrossmeshError as error:
+            self._job._refuse(error)
+            raise
+        return table
+
+    def _destroyed_by(self, destroy: Callable[..., Any], *arguments: Any) -> None:
+        self._finalizer = weakref.finalize(self, destroy, *arguments)
+        self._finalizer.atexit = False
+
+    def _check(self) -> int:
+        if self._handle is None:
+            raise InputError(f"the {type(self).__name__.lower()} is closed")
+        return self._handle
+
+    def _end_run(self) -> None:
+        """What is in flight is given up."""
+
+    def close(self) -> None:
+        """Frees it. A run in flight is given up, here and on the other ranks."""
+        job = self._job
+        if self._handle is None or not self._finalizer.alive:
+            return
+        if job.closed:
+            self._finalizer()
+        else:
+            with job._slot():
+                self._end_run()
+                self._finalizer()
+                job._destroy_orphans()
+        self._handle = None
+
+    def _leave(self) -> None:
+        """The group ends."""
+        self.close()
+
+    def __enter__(self: _Made) -> _Made:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.plan!r}>"
 
 
-class Reshard:
+class Reshard(Made):
     """Runs a plan between buffers of all ranks: `Reshard(job, plan, src=my_tile, dst=other_tile)`. Collective.
 
     `src` and `dst` are this rank's tiles: a buffer for a plan of one tensor, else one for each tensor, None where the
@@ -171,13 +210,8 @@ class Reshard:
         device_peers: bool = False,
         verify: str | None = None,
     ) -> None:
-        self._job, self.plan = job, plan
-        self._handle: int | None = None
-        try:
-            table, self._buffers = _tiles(plan, src, dst, verify)
-        except CrossmeshError as error:
-            job._refuse(error)
-            raise
+        super().__init__(job, plan)
+        table = self._tiles(src, dst, verify)
         told = _abi.RESHARD_PARAMS_TENSOR_DONE()
         if job._tensor_done is not None:
             names, tell = [tensor.name or "" for tensor in plan.tensors], job._tensor_done
@@ -196,10 +230,9 @@ class Reshard:
                 tensor_done=told,
             )
             self._request: Request | None = None
-            self._finalizer = weakref.finalize(
-                self, job._orphans.append, (raw.xm_reshard_destroy, self._handle, (plan, self._buffers, told))
+            self._destroyed_by(
+                job._orphans.append, (raw.xm_reshard_destroy, self._handle, (plan, self._buffers, told))
             )
-            self._finalizer.atexit = False
             job._reshards.add(self)
 
     def post(self, *, timeout: float | None = None, stream: int | None = None) -> Request:
@@ -219,15 +252,14 @@ class Reshard:
     def _post(self, timeout: float | None, stream: int | None) -> Request:
         job = self._job
         with job._slot():
-            if self._handle is None:
-                raise InputError("the reshard is closed")
+            handle = self._check()
             if self._request is not None and not self._request.done:
                 raise InputError("the former run of this reshard has not ended")
             deadline = 0 if timeout is None else job._now() + int(timeout * 1e9)
             if stream is None:
-                lib.xm_reshard_post(self._handle, deadline)
+                lib.xm_reshard_post(handle, deadline)
             else:
-                lib.xm_reshard_post_after(self._handle, stream or None, deadline)
+                lib.xm_reshard_post_after(handle, stream or None, deadline)
             self._request = request = Request(job, self)
             job._requests.append(request)
             with job._posted:
@@ -252,11 +284,8 @@ class Reshard:
     def verify(self) -> None:
         """After a run that went well on all ranks: proves by checksums that destinations hold what sources hold.
         CorruptDataError names tensor and box. All ranks call it."""
-        job = self._job
-        with job._slot():
-            if self._handle is None:
-                raise InputError("the reshard is closed")
-            lib.xm_reshard_verify(self._handle, 0)
+        with self._job._slot():
+            lib.xm_reshard_verify(self._check(), 0)
 
     @property
     def staging_bytes(self) -> int:
@@ -274,17 +303,9 @@ class Reshard:
                 return ""
             return str(raw.xm_reshard_device_path(self._handle).decode())
 
-    def close(self) -> None:
-        """Frees the reshard. A run in flight is given up, here and on the other ranks."""
-        _free(self, self._request)
-
-    _leave = close
-
-    def __enter__(self) -> Reshard:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<Reshard of {self.plan!r}>"
+    def _end_run(self) -> None:
+        request = self._request
+        if request is not None and not request.done:
+            self._job._abort("a reshard was closed while it ran")
+            if not request.done:
+                request._finish(AbortedError("the reshard was closed while it ran"))

@@ -11,10 +11,9 @@ from typing import Any
 
 from . import _native
 from ._native import lib, raw
-from .errors import CrossmeshError, InputError
 from .job import Job
 from .plan import Plan
-from .reshard import _VERIFY, _tiles, _types
+from .reshard import _VERIFY, Made, _types
 
 __all__ = ["Commit", "Update"]
 
@@ -36,7 +35,7 @@ class Commit:
     held_bytes: int  # what waited here to be written
 
 
-class Update:
+class Update(Made):
     """Keeps destinations what the sources are: `update = Update(job, plan, src=my_tile, dst=other_tile)`, then
     `update.commit()` after every step. Collective.
 
@@ -61,16 +60,11 @@ class Update:
         verify: str | None = None,
         previous: Update | None = None,
     ) -> None:
-        self._job, self.plan = job, plan
-        try:
-            table, self._buffers = _tiles(plan, src, dst, verify)
-        except CrossmeshError as error:
-            job._refuse(error)
-            raise
+        super().__init__(job, plan)
         params = _native.ReshardParams(
             struct_size=ctypes.sizeof(_native.ReshardParams),
             plan=plan._handle,
-            buffers=table,
+            buffers=self._tiles(src, dst, verify),
             dtype=_types(plan, dtype),
             memory_limit=memory_limit,
             verify=_VERIFY[verify],
@@ -78,25 +72,16 @@ class Update:
         handle = ctypes.c_void_p()
         with job._slot() as worker:
             lib.xm_update_continue(worker, params, None if previous is None else previous._check(), handle)
-            self._handle: int | None = handle.value
+            self._handle = handle.value
             self._destroyed_by(job._orphans.append, (raw.xm_update_destroy, handle.value or 0, (plan, self._buffers)))
             job._reshards.add(self)
         if previous is not None:
             previous.close()
 
-    def _destroyed_by(self, destroy: Callable[..., Any], *arguments: Any) -> None:
-        self._finalizer = weakref.finalize(self, destroy, *arguments)
-        self._finalizer.atexit = False
-
     def _leave(self) -> None:
         """The group ends. What this rank has stays, for an update that goes on from it."""
         if self._handle is not None and self._finalizer.detach() is not None:
             self._destroyed_by(_destroy, self._handle, (self.plan, self._buffers))
-
-    def _check(self) -> int:
-        if self._handle is None:
-            raise InputError("the update is closed")
-        return self._handle
 
     def commit(self, *, timeout: float | None = None) -> Commit:
         """Makes all destinations what the sources are now; `timeout`: seconds, the job's otherwise. Collective."""
@@ -121,25 +106,3 @@ class Update:
             seen = look() if version else None
             if version == 0 or raw.xm_update_read_end(self._check(), version):
                 return version, seen
-
-    def close(self) -> None:
-        """Frees the update."""
-        job = self._job
-        if self._handle is None or not self._finalizer.alive:
-            return
-        if job.closed:
-            self._finalizer()
-        else:
-            with job._slot():
-                self._finalizer()
-                job._destroy_orphans()
-        self._handle = None
-
-    def __enter__(self) -> Update:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<Update of {self.plan!r}>"
