@@ -333,9 +333,21 @@ static void on_regrouping(xm_detector_t *self, const xm_frame_t *frame)
     }
 }
 
+static bool hears_all(const xm_detector_t *self)
+{
+    bool all = true;
+
+    for (int rank = 0; rank < self->endpoints->size && all; ++rank) {
+        all = xm_liveness_is_heard(self->liveness, rank) ||
+              !xm_liveness_watches(self->liveness, rank);
+    }
+    return all;
+}
+
 static void on_frame(void *arg, const xm_frame_t *frame, const xm_courier_way_t *way)
 {
     xm_detector_t *self = arg;
+    bool heard = xm_liveness_is_heard(self->liveness, frame->sender);
 
     switch (frame->type) {
     case XM_FRAME_ASK:
@@ -365,6 +377,11 @@ static void on_frame(void *arg, const xm_frame_t *frame, const xm_courier_way_t 
     case XM_FRAME_REFUSAL:
         on_regrouping(self, frame);
         break;
+    }
+    /* The last one that a regrouping knew nothing of. Not each of them: every time it says what it
+     * knows, to a rank that hears this from all. */
+    if (!heard && xm_liveness_is_heard(self->liveness, frame->sender) && hears_all(self)) {
+        xm_detector_announce(self);
     }
 }
 
