@@ -468,6 +468,7 @@ static int64_t tend_link(xm_courier_t *courier, int64_t now, int64_t limit,
         }
         courier->link_again = now + limit / 8;
         if (open_stream(courier, rank, stream, now)) {
+            tell_refusal(courier, rank, stream->address, events);
             next_address(courier, rank, stream);
         }
         return courier->link_again;

@@ -180,6 +180,10 @@ static void on_lost(void *arg, int group_rank)
         if (group_rank == 0) {
             xm_courier_attach(self->courier, rank, self->generation);
         }
+        /* One that was found to have ended is asked no more: this is the last to be heard of it. */
+        if (self->slots[rank].closed) {
+            xm_detector_settle_closed(self, rank);
+        }
     }
     unlock(self, true);
 }
