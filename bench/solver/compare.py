@@ -203,6 +203,9 @@ def arguments():
     parser.add_argument("--docs", action="store_true", help="put the summary into docs/solver.md")
     parser.add_argument("--quick", action="store_true", help="12 small problems, 2 s")
     options = parser.parse_args()
+    unknown = set(options.solvers.split(",")) - set(SOLVERS)
+    if unknown:
+        parser.error(f"--solvers: {', '.join(sorted(unknown))}: there are {', '.join(SOLVERS)}")
     options.seconds = options.seconds or (2.0 if options.quick else 4.0)
     options.out = options.out or ROOT / ("out/solver-quick" if options.quick else "out/solver")
     return options
