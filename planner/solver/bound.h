@@ -40,6 +40,7 @@ typedef struct ap_cfn_dual {
     double bound;            /* of the last sweep, with the constant */
     double best;             /* largest bound so far */
     double work;             /* cells that a sweep looks at */
+    double nanoseconds;      /* that it takes a usual core, with a step of the prices */
     double factor;           /* of the steps' length */
     int since_best;          /* steps without a better bound */
     int64_t steps;

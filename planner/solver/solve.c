@@ -130,7 +130,7 @@ static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_d
          status == XM_OK && !ap_cfn_shared_is_over(shared) && ap_cfn_shared_now(shared) < until;
          ++step) {
         (void)ap_cfn_dual_sweep(dual);
-        ap_cfn_shared_spend(shared, dual->work);
+        ap_cfn_shared_spend(shared, dual->nanoseconds);
         ap_cfn_shared_raise(shared, dual->best);
         /* Decoding costs as much as a sweep by messages; after an exact solve the assignment is
          * there already. */
@@ -188,7 +188,7 @@ static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
         }
         ap_cfn_dual_prices_changed(dual);
         (void)ap_cfn_dual_sweep(dual);
-        ap_cfn_shared_spend(&solve->shared, dual->work);
+        ap_cfn_shared_spend(&solve->shared, dual->nanoseconds);
         ap_cfn_shared_raise(&solve->shared, dual->best);
         try(solve, &solve->shared, dual->choice, dual->load);
         if (ap_cfn_dual_choice_fits(dual)) {

@@ -32,6 +32,9 @@ static const double least_factor = 1e-4;
 static const double first_factor = 0.3;
 /* Steps grow as long as the bound does: an aim that is near lets them become too short. */
 static const double growth = 1.04, largest_factor = 1.0;
+/* Nanoseconds of a usual core for a sweep and a step, by cells of links (twice), values, and times;
+ * and for a cell of an elimination. Fitted to 25 problems, of which 23 took 0.6 to 2.1 times that. */
+static const double cell_time = 0.2, value_time = 30.0, time_time = 45.0, exact_time = 2.0;
 
 /* The message of a link to one of its ends: what the link has paid to each of its values. */
 static double *message_to(const ap_cfn_dual_t *self, int link, int variable)
@@ -87,6 +90,7 @@ xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
         made->work +=
             2.0 * core->variable[core->link[k].a].size * core->variable[core->link[k].b].size;
     }
+    made->nanoseconds = cell_time * made->work + value_time * (double)values + time_time * core->times;
     made->work += 4.0 * (double)values + core->times;
     made->factor = first_factor;
     made->bound = made->best = -HUGE_VAL;
@@ -113,6 +117,7 @@ xm_status_t ap_cfn_dual_eliminate(ap_cfn_dual_t *self, double work)
     }
     if (status == XM_OK) {
         self->work = self->exact->work;
+        self->nanoseconds = exact_time * self->work;
         self->marginal =
             xm_arena_take(&self->pool, self->exact->at[core->variables] * sizeof(double));
         return self->marginal != NULL ? XM_OK

@@ -19,8 +19,10 @@
 #include "planner/solver/network.h"
 #include "planner/solver/local/local_private.h"
 
-/* What the set-up of a region costs, and of each of its variables, in cells looked at. */
-enum { SET_UP = 1000, SET_UP_EACH = 500 };
+/* What the set-up of a region takes, each of its variables, a solution of it, and each cell that
+ * this looks at, in nanoseconds of a usual core. */
+enum { SET_UP = 5000, SET_UP_EACH = 1500, SOLVE = 15000 };
+static const double cell_time = 1.15;
 
 /* A region object serves one searcher for all its regions. */
 xm_status_t ap_cfn_region_create(const ap_cfn_core_t *core, ap_cfn_region_t **region)
@@ -226,7 +228,7 @@ static bool search(ap_cfn_region_t *self, const ap_cfn_state_t *state,
         /* Fixed variables keep their values; all others are overwritten. */
         memcpy(self->value, self->current, (size_t)self->elimination->count * sizeof(int));
         bound = ap_elimination_solve(self->elimination, self->priced, self->value);
-        ap_cfn_shared_spend(params->shared, self->elimination->work);
+        ap_cfn_shared_spend(params->shared, SOLVE + cell_time * self->elimination->work);
         for (int j = 0; j < self->intervals; ++j) {
             bound -= self->price[j] * self->room[j];
         }

@@ -17,9 +17,6 @@
 
 #include "comm/base.h"
 
-/* Nanoseconds that a usual core takes to look at a cell, with what goes on around it. */
-static const double cell_time = 2.0;
-
 /* Costs are integers, but the dual's sums of messages are not. The tolerance grows with the cost as
  * rounding does; it stays far below 1, so a bound above cost - 1 proves that no cheaper integer is
  * left. */
@@ -72,9 +69,9 @@ int64_t ap_cfn_shared_end(const ap_cfn_shared_t *shared)
 
 /* Without a solution there is nothing to end with, so the work goes on: as long again each time,
  * which the work alone decides, and the clock at the latest. */
-void ap_cfn_shared_spend(ap_cfn_shared_t *shared, double cells)
+void ap_cfn_shared_spend(ap_cfn_shared_t *shared, double nanoseconds)
 {
-    int64_t work = (int64_t)(cells * cell_time);
+    int64_t work = (int64_t)nanoseconds;
 
     if (!shared->counted) {
         return;

@@ -40,8 +40,8 @@ int64_t ap_cfn_shared_now(const ap_cfn_shared_t *shared);
 /* When ap_cfn_shared_now() ends. */
 int64_t ap_cfn_shared_end(const ap_cfn_shared_t *shared);
 
-/* Counts work: cells of tables that were looked at, or what takes as long. */
-void ap_cfn_shared_spend(ap_cfn_shared_t *shared, double cells);
+/* Counts work, by what a usual core takes for it. */
+void ap_cfn_shared_spend(ap_cfn_shared_t *shared, double nanoseconds);
 
 xm_status_t ap_cfn_shared_create(const ap_cfn_core_t *core, int64_t deadline,
                                  ap_cfn_shared_t *shared);

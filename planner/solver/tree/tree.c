@@ -198,7 +198,7 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
         double goal = ap_cfn_tree_goal(tree);
 
         *dropped += (size_t)ap_cfn_dual_fix(dual, goal, node->keep);
-        ap_cfn_shared_spend(tree->shared, dual->work);
+        ap_cfn_shared_spend(tree->shared, dual->nanoseconds);
         offer_choice(tree, node);
         if (dual->bound >= goal) {
             return true;
