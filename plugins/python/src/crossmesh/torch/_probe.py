@@ -58,6 +58,7 @@ def probe(
     loss: Loss | None = None,
     target: torch.Tensor | None = None,
     micro_batches: int = 1,
+    afresh: bool = True,
 ) -> dict[str, Any]:
     """A cluster profile with the times of PyTorch's operators and of the collectives of its process groups.
 
@@ -67,7 +68,8 @@ def probe(
     `max_bytes`, through DTensor, as plans run them. Each size takes about `seconds`. `optimizer` makes the update.
     With a `model` and what plan() wants of it, a batch that one device can train on, every rank trains a copy of it too,
     alone and all at once, and the operators' times are scaled until the planner predicts that step: memory that comes
-    fresh from the system, autograd and the model's own shapes are in them then.
+    fresh from the system, autograd and the model's own shapes are in them then. Where not `afresh`, `cluster` is what
+    probe() gave for another model, and is only scaled to this one.
     Returns the same on all ranks: what `plan(cluster=…)` takes, and json.dump() writes.
     """
     if isinstance(cluster, Mapping):
@@ -75,7 +77,24 @@ def probe(
     else:
         with open(cluster, encoding="utf-8") as file:
             profile = json.load(file)
-    place = torch.device(device)
+    if afresh:
+        _measure(profile, torch.device(device), dtypes, max_bytes, seconds, optimizer)
+    if model is not None:
+        found = _step_seconds(model, example_args, loss, target, micro_batches, optimizer, STEPS * seconds)
+        for _ in range(SCALINGS):  # what has no entries keeps its price, so that one division is not all
+            alone = plan(model, example_args, profile, loss=loss, target=target, micro_batches=micro_batches, stages=1,
+                         hosts=1, devices_per_host=1)  # fmt: skip
+            for entry in profile["op_times"]:
+                entry["seconds"] *= found / alone.step_seconds
+        profile["provenance"] += f", scaled to {type(model).__name__} on one of them: a step takes {found:.6g} s"
+    return profile
+
+
+def _measure(
+    profile: dict[str, Any], place: torch.device, dtypes: Sequence[torch.dtype], max_bytes: int, seconds: float,
+    optimizer: Callable[..., torch.optim.Optimizer],
+) -> None:  # fmt: skip
+    """Puts operators and collectives into a profile."""
     local = int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size()))
     hosts = dist.get_world_size() // local
     if hosts * local != dist.get_world_size():
@@ -97,15 +116,6 @@ def probe(
     if not curves:
         del profile["collectives"]
     profile["provenance"] = f"{profile['provenance']}; operators and collectives of PyTorch {torch.__version__} on {place.type}, all ranks at once"  # fmt: skip
-    if model is not None:
-        found = _step_seconds(model, example_args, loss, target, micro_batches, optimizer, STEPS * seconds)
-        for _ in range(SCALINGS):  # what has no entries keeps its price, so that one division is not all
-            alone = plan(model, example_args, profile, loss=loss, target=target, micro_batches=micro_batches, stages=1,
-                         hosts=1, devices_per_host=1)  # fmt: skip
-            for entry in profile["op_times"]:
-                entry["seconds"] *= found / alone.step_seconds
-        profile["provenance"] += f", scaled to {type(model).__name__} on one of them: a step takes {found:.6g} s"
-    return profile
 
 
 def _operators(
