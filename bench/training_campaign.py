@@ -22,8 +22,10 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCES = os.path.join(HERE, "..", "plugins", "python", "src")
 TESTS = os.path.join(HERE, "..", "tests", "plugins", "python")
-HOSTS, EACH, BATCH, MICRO_BATCHES, STEPS, PERIOD = 4, 2, 32, 4, 20, 20_000
+HOSTS, EACH, BATCH, MICRO_BATCHES, STEPS, QUOTA = 4, 2, 32, 4, 20, 1000
+RATE = 3e-4  # at 3e-3 one process parts from itself, with 8 micro-batches for 4, by 1e-2 within 20 steps
 NAME = "xmtrain"
 COLUMNS = ["model", "plan", "predicted_s", "measured_s", "loss_error", "norm_error", "equal", "note"]
 # Stages, samples, features, schedule; the mesh of a stage lies on the ranks of as many hosts as it needs.
@@ -39,13 +41,13 @@ BY_TORCH = ["ddp", "fsdp", "megatron"]
 
 def models():
     """By name: what makes the model, its loss, its batches. Wider than where only equality counts."""
-    sys.path[:0] = [TESTS, os.path.join(TESTS, "training"), HERE]
+    sys.path[:0] = [TESTS, os.path.join(TESTS, "training"), HERE, SOURCES]
     import models as small
     import torch
     import training as gpt
 
-    small.WIDTH, small.LENGTH, small.VOCABULARY = 64, 32, 512
-    gpt.WIDTH, gpt.LENGTH, gpt.WORDS = 128, 32, 1024
+    small.WIDTH, small.LENGTH, small.VOCABULARY = 128, 64, 512
+    gpt.WIDTH, gpt.LENGTH, gpt.WORDS = 128, 64, 1024
 
     def tokens(steps, size):
         generator = torch.Generator().manual_seed(5)
@@ -93,7 +95,7 @@ def by_plan(entry, case, profile, batches, max_norm):
     made = plan(make(), given, profile, loss=loss, target=target, micro_batches=MICRO_BATCHES, stages=stages,
                 data_parallel=data, tensor_parallel=tensor, schedule=schedule)  # fmt: skip
     applied = apply(make(), made)
-    optimizer = torch.optim.AdamW(applied.parameters(), 3e-3)
+    optimizer = torch.optim.AdamW(applied.parameters(), RATE)
     try:
         return made.step_seconds, trained(applied.step, lambda: applied.clip_grad_norm_(max_norm), optimizer, batches)
     finally:
@@ -133,7 +135,7 @@ def by_torch(kind, case, batches, max_norm):
         if not any(isinstance(p.data, torch.distributed.tensor.DTensor) for p in model.parameters()):
             raise ValueError("nothing in the model that tensor parallelism by hand would cut")
         share, part, copies = HOSTS, rank // EACH, mesh.get_group("data")
-    optimizer = torch.optim.AdamW(model.parameters(), 3e-3, foreach=False)
+    optimizer = torch.optim.AdamW(model.parameters(), RATE, foreach=False)
 
     def step(*batch):
         mine = [value.chunk(share)[part] for value in batch]
@@ -175,6 +177,30 @@ def read(path):
         return list(csv.DictReader(file))
 
 
+def left_of(given):
+    """The pairs that have no row yet."""
+    done = {(row["model"], row["plan"]) for row in read(given.output)}
+    return [(name, entry) for name in given.models.split(",") for entry in [*PLANS, *BY_TORCH]
+            if (name, written(entry)) not in done and any(part in written(entry) for part in given.plans.split(","))]  # fmt: skip
+
+
+def references(given):
+    """What one process finds, kept beside the CSV: made once, by all of the machine, before the ranks begin."""
+    cases, path = models(), given.output + ".alone.json"
+    import training_case
+
+    found = {}
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    for name in dict.fromkeys(name for name, _ in left_of(given)):
+        if name not in found:
+            make, loss, batches = cases[name]
+            found[name] = training_case.alone(make, loss, batches(STEPS, BATCH), MICRO_BATCHES, RATE)[:2]
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(found, file)
+
+
 def rank_main(given):
     import torch
     import torch.distributed as dist
@@ -185,10 +211,9 @@ def rank_main(given):
     import training_case
     from crossmesh.torch import probe, shutdown
 
-    done = {(row["model"], row["plan"]) for row in read(given.output)}
-    wanted = [(name, entry) for name in given.models.split(",") for entry in [*PLANS, *BY_TORCH]
-              if (name, written(entry)) not in done and any(part in written(entry) for part in given.plans.split(","))]  # fmt: skip
-    profiles, expected, left = {}, {}, given.pairs
+    with open(given.output + ".alone.json", encoding="utf-8") as file:
+        expected = json.load(file)
+    wanted, profiles, left = left_of(given), {}, given.pairs
     for name, entry in wanted:
         go = torch.tensor([time.time() < given.until and left > 0])
         dist.broadcast(go, 0)
@@ -198,7 +223,6 @@ def rank_main(given):
         case = cases[name]
         batches = list(case[2](STEPS, BATCH))
         if name not in profiles:
-            expected[name] = training_case.alone(*case[:2], batches)
             *args, target = batches[0]
             before = next(iter(profiles.values()), given.cluster)
             profiles[name] = probe(before, max_bytes=1 << 20, seconds=0.03, model=case[0](), example_args=args, loss=case[1],
@@ -230,16 +254,17 @@ def rank_main(given):
 
 
 class Shares:
-    """A control group for each rank, of which the quota is a part of one core."""
+    """A control group for each rank, of which the quota is a part of one core: the least that Linux takes, in as short a
+    period, since a rank that waits for the rest of one has it at full speed."""
 
     def __init__(self, part):
         old, new = "/sys/fs/cgroup/cpu", "/sys/fs/cgroup"
         first = os.path.exists(f"{old}/cpu.cfs_quota_us")
         self.root = old if first else new
-        files = {"cpu.cfs_period_us": PERIOD, "cpu.cfs_quota_us": int(part * PERIOD)}
+        files = {"cpu.cfs_period_us": int(QUOTA / part), "cpu.cfs_quota_us": QUOTA}
         if not first:
             self._write(f"{new}/cgroup.subtree_control", "+cpu")
-            files = {"cpu.max": f"{int(part * PERIOD)} {PERIOD}"}
+            files = {"cpu.max": f"{QUOTA} {int(QUOTA / part)}"}
         self.folders = [f"{self.root}/{NAME}-{rank}" for rank in range(HOSTS * EACH)]
         for folder in self.folders:
             os.makedirs(folder, exist_ok=True)
@@ -272,8 +297,7 @@ def start(given, shares, command, port, seconds):
             **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank % EACH), "WORLD_SIZE": str(HOSTS * EACH),
             "LOCAL_WORLD_SIZE": str(EACH), "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "nic0", "XM_TIMEOUT": "300", "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONPATH": os.path.join(HERE, "..", "plugins", "python", "src"),
-            "CROSSMESH_LIBRARY": os.path.join(given.build, "libcrossmesh.so"),
+            "PYTHONPATH": SOURCES,
         }  # fmt: skip
         words = [f"{given.build}/bench/emulated-cluster", "exec", "--name", NAME, str(rank // EACH), *command]
         quiet = None if rank == 0 else subprocess.DEVNULL
@@ -293,6 +317,8 @@ def start(given, shares, command, port, seconds):
 
 def launch(given):
     tool = f"{given.build}/bench/emulated-cluster"
+    os.environ["CROSSMESH_LIBRARY"] = os.path.join(given.build, "libcrossmesh.so")
+    references(given)
     subprocess.run([tool, "up", "--name", NAME, "--hosts", str(HOSTS), "--nic", given.nic], check=True)
     shares = Shares(given.share)
     try:
