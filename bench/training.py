@@ -4,11 +4,12 @@
 plans: cut by samples, by features, and into two stages.
 
     autopar probe -n 2 -o cluster.json
-    OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 bench/training.py cluster.json [STEPS]
+    OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 bench/training.py cluster.json [STEPS [ROUNDS]]
 
-Width 256, 4 blocks of 4 heads, vocabulary 4096, sequence 128, batch 16 in 4 micro-batches, AdamW. The ranks measure what
-PyTorch makes of the cluster first (crossmesh.torch.probe); a plan's rounds alternate with the others'. Ends with 1
-where a median is not within 10 % of its prediction, or the order of the plans is another.
+Width 256, 4 blocks of 4 heads, vocabulary 4096, sequence 128, batch 16 in 4 micro-batches, AdamW. A machine's rates change
+within minutes, so there are ROUNDS (5): in each the ranks measure what PyTorch makes of the cluster (crossmesh.torch.probe),
+and train STEPS (8) of each plan, in turns. Ends with 1 where the median of a plan's ratios is not within 10 % of 1, or the
+order of the plans is another.
 """
 import statistics
 import sys
@@ -53,37 +54,54 @@ def loss(output, target):
     return functional.cross_entropy(output.flatten(0, 1), target.flatten())
 
 
-def main():
-    steps = int(sys.argv[2]) if len(sys.argv) > 2 else 12
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    torch.manual_seed(1)
-    batch, target = torch.randint(0, WORDS, (2, BATCH, LENGTH))
-    common = {"loss": loss, "target": target, "micro_batches": MICRO_BATCHES}
-    profile = crossmesh.probe(sys.argv[1], model=Transformer(), example_args=(batch,), **common)
+def seconds_of(applied, optimizer, batch, target):
+    """One step, from the time when all ranks begin until the last of them ends."""
+    dist.barrier()
+    begin = time.perf_counter()
+    optimizer.zero_grad()
+    applied.step(batch, target)
+    optimizer.step()
+    dist.barrier()
+    return time.perf_counter() - begin
+
+
+def one_round(cluster, batch, common, steps):
+    """Predicted and measured seconds of each plan, on what the ranks have just measured."""
+    profile = crossmesh.probe(cluster, model=Transformer(), example_args=(batch,), **common)
     runs = {}
     for name, (stages, data, tensor) in PLANS.items():
         model = Transformer()
         plan = crossmesh.plan(model, (batch,), profile, stages=stages, data_parallel=data, tensor_parallel=tensor, **common)
         applied = crossmesh.apply(model, plan)
-        runs[name] = (plan.step_seconds, applied, torch.optim.AdamW(applied.parameters(), 1e-4), [])
+        runs[name] = plan.step_seconds, applied, torch.optim.AdamW(applied.parameters(), 1e-4), []
     for _ in range(steps + 2):
         for _, applied, optimizer, times in runs.values():
-            dist.barrier()
-            begin = time.perf_counter()
-            optimizer.zero_grad()
-            applied.step(batch, target)
-            optimizer.step()
-            dist.barrier()
-            times.append(time.perf_counter() - begin)
-    measured = {name: statistics.median(times[2:]) for name, (*_, times) in runs.items()}
-    for name, (predicted, applied, *_) in runs.items():
-        if dist.get_rank() == 0:
-            print(f"{name:9} predicted {1e3 * predicted:7.1f} ms  measured {1e3 * measured[name]:7.1f} ms  "
-                  f"{100 * (predicted / measured[name] - 1):+6.1f} %")
+            times.append(seconds_of(applied, optimizer, batch, common["target"]))
+    for _, applied, *_ in runs.values():
         applied.close()
-    good = all(abs(runs[name][0] / measured[name] - 1) <= 0.1 for name in runs)
-    good = good and sorted(runs, key=measured.get) == sorted(runs, key=lambda name: runs[name][0])
+    return {name: (predicted, statistics.median(times[2:])) for name, (predicted, _, _, times) in runs.items()}
+
+
+def main():
+    steps, rounds = (int(sys.argv[k]) if len(sys.argv) > k else default for k, default in ((2, 8), (3, 5)))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    torch.manual_seed(1)
+    batch, target = torch.randint(0, WORDS, (2, BATCH, LENGTH))
+    common = {"loss": loss, "target": target, "micro_batches": MICRO_BATCHES}
+    found = []
+    for number in range(rounds):
+        found.append(one_round(sys.argv[1], batch, common, steps))
+        if dist.get_rank() == 0:
+            print(f"round {number}: ", *(f"{n} {1e3 * p:.0f}/{1e3 * m:.0f}" for n, (p, m) in found[-1].items()), flush=True)
+    middle = {n: [statistics.median(r[n][k] for r in found) for k in (0, 1)] for n in PLANS}
+    ratios = {n: statistics.median(r[n][0] / r[n][1] for r in found) for n in PLANS}
+    for name, (predicted, measured) in middle.items():
+        if dist.get_rank() == 0:
+            print(f"{name:9} predicted {1e3 * predicted:7.1f} ms  measured {1e3 * measured:7.1f} ms  "
+                  f"{100 * (ratios[name] - 1):+6.1f} % (median of {rounds} rounds' ratios)")
+    good = all(abs(ratio - 1) <= 0.1 for ratio in ratios.values())
+    good = good and sorted(PLANS, key=lambda n: middle[n][0]) == sorted(PLANS, key=lambda n: middle[n][1])
     dist.destroy_process_group()
     return 0 if good else 1
 

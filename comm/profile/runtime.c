@@ -18,6 +18,7 @@ static const struct {
 } numbers[] = {
     {"runtime.pass_s", offsetof(xm_runtime_t, pass)},
     {"runtime.collective_factor", offsetof(xm_runtime_t, collective)},
+    {"runtime.bucket_bytes", offsetof(xm_runtime_t, bucket)},
     {"runtime.spread", offsetof(xm_runtime_t, spread)},
     {"runtime.context_bytes", offsetof(xm_runtime_t, context)},
     {"runtime.work_factor", offsetof(xm_runtime_t, working)},

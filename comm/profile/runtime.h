@@ -15,10 +15,12 @@
 
 /** All zero: nothing is known, and prices count as they are. */
 typedef struct xm_runtime {
-    double pass;          /**< seconds of a forward or a backward pass beside its operators */
-    double collective;    /**< collectives of gradients take so many times their price; 0: 1 */
-    double spread;        /**< of steps, as a part: two of three lie so near the prediction */
-    double context;       /**< bytes of a device that are taken before any tensor */
+    double pass;       /**< seconds of a forward or a backward pass beside its operators */
+    double collective; /**< collectives of gradients take so many times their price; 0: 1 */
+    double spread;     /**< of steps, as a part: two of three lie so near the prediction */
+    double context;    /**< bytes of a device that are taken before any tensor */
+    double bucket; /**< gradients' all-reduces of fewer bytes run joined, so many at a time; 0: each
+                      alone */
     double working;       /**< temporaries take so many times their price; 0: 1 */
     double memory_spread; /**< of memory, as `spread` */
     bool blocking;        /**< transfers keep devices busy (planner/pipeline/simulate.h) */

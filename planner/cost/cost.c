@@ -449,11 +449,16 @@ double ap_cost_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, ap_dtype_t dtyp
     return roofline > 0 && here != roofline ? measured * (here / roofline) : measured;
 }
 
-double ap_cost_gradient_share(const ap_cost_mesh_t *mesh)
+double ap_cost_gradient_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
+                                   unsigned axes, double bytes)
 {
     const xm_cluster_profile_t *profile = mesh->model->profile;
+    double alone = profile == NULL ? 1 : 1 - xm_cluster_profile_gradient_overlap(profile);
+    double bucket = profile == NULL ? 0 : xm_cluster_profile_runtime(profile)->bucket;
+    double joined = kind == AP_ALL_REDUCE && bytes < bucket ? bucket : bytes;
 
-    return profile == NULL ? 1 : 1 - xm_cluster_profile_gradient_overlap(profile);
+    return joined > 0 ? alone * (bytes / joined) * ap_cost_collective_over(mesh, kind, axes, joined)
+                      : 0;
 }
 
 double ap_cost_replicated(const ap_cost_mesh_t *mesh)

@@ -99,9 +99,10 @@ double ap_cost_collective_steps(const ap_cost_mesh_t *mesh, ap_collective_kind_t
                                 unsigned axes, double bytes, ap_collective_step_t *steps,
                                 int *count);
 
-/** Part of the time of a gradient's collective that counts: what does not hide behind the backward
- * pass. 1 for the alpa model. */
-double ap_cost_gradient_share(const ap_cost_mesh_t *mesh);
+/** The same of a parameter's gradient: the part of its time that does not hide behind the backward
+ * pass; an all-reduce that the runtime joins with others has its share of theirs. */
+double ap_cost_gradient_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
+                                   unsigned axes, double bytes);
 
 /** Penalty of a parameter or input that no axis cuts (alpa model only, else 0). */
 double ap_cost_replicated(const ap_cost_mesh_t *mesh);

@@ -68,10 +68,10 @@ double ap_price_compute(const ap_priced_op_t *op, const ap_strategy_t *strategy)
 
 double ap_price_collective(const ap_priced_op_t *op, const ap_collective_t *on)
 {
-    return (ap_price_is_parameter_gradient(op->graph, op->op, on->term)
-                ? ap_cost_gradient_share(op->site.mesh)
-                : 1) *
-           op->op->repeat * ap_cost_collective_over(op->site.mesh, on->kind, on->axes, on->bytes);
+    return op->op->repeat *
+           (ap_price_is_parameter_gradient(op->graph, op->op, on->term)
+                ? ap_cost_gradient_collective
+                : ap_cost_collective_over)(op->site.mesh, on->kind, on->axes, on->bytes);
 }
 
 /* Updates and gradients of parameters happen once per iteration. */
@@ -105,11 +105,11 @@ ap_price_parameter_t ap_price_parameter(const ap_priced_op_t *op, int operand, a
     /* An update reads and writes the state, and has the gradient and the weight, old and new. */
     double moved = 2 * op->state_bytes * elements + 3 * weight;
     double shards = ap_cost_mesh_devices(mesh, partial);
-    double share = ap_cost_gradient_share(mesh) * op->op->repeat;
+    double repeat = op->op->repeat;
 
     return (ap_price_parameter_t){
-        .reduce = share * ap_cost_collective_over(mesh, AP_ALL_REDUCE, partial, weight),
-        .scatter = share * ap_cost_collective_over(mesh, AP_REDUCE_SCATTER, partial, weight),
+        .reduce = repeat * ap_cost_gradient_collective(mesh, AP_ALL_REDUCE, partial, weight),
+        .scatter = repeat * ap_cost_gradient_collective(mesh, AP_REDUCE_SCATTER, partial, weight),
         .gather = ap_cost_collective_over(mesh, AP_ALL_GATHER, partial, weight),
         .update = ap_cost_op(mesh, AP_OP_UPDATE, AP_DTYPE_F32, update_flops * elements, moved),
         .update_part = ap_cost_op(mesh, AP_OP_UPDATE, AP_DTYPE_F32,

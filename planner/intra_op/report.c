@@ -45,8 +45,8 @@ static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
         return XM_NO_MEMORY("the report of a sharding");
     }
     transfer.cost =
-        (transfer.gradient ? ap_cost_gradient_share(b->solution->mesh) : 1) * transfer.runs *
-        ap_cost_collective_over(b->solution->mesh, transfer.kind, transfer.axes, transfer.bytes);
+        transfer.runs * (transfer.gradient ? ap_cost_gradient_collective : ap_cost_collective_over)(
+                            b->solution->mesh, transfer.kind, transfer.axes, transfer.bytes);
     total = &report->total[transfer.kind][transfer.axes];
     total->count += transfer.runs;
     total->bytes += transfer.runs * transfer.bytes;

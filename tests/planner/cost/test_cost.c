@@ -343,6 +343,7 @@ START_TEST(measured_operators_correct_the_roofline)
     params.op_times = measured;
     params.op_time_count = 2;
     params.gradient_overlap = 0.75;
+    params.runtime.bucket = 1 << 20;
     ck_assert_xm_ok(xm_cluster_profile_create(&params, &profile));
     ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
     ck_assert_xm_ok(ap_cost_mesh_create(model, 1, 4, shape, 2, &mesh));
@@ -355,7 +356,20 @@ START_TEST(measured_operators_correct_the_roofline)
     ck_assert_double_eq_tol(ap_cost_op(mesh, AP_OP_SOFTMAX, AP_DTYPE_F32, 1e9, 1), 1e-4, 1e-9);
     (void)ap_cost_explain_op(mesh, AP_OP_EINSUM, AP_DTYPE_F32, 1e10, 1, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "times 7 as einsum was measured"));
-    ck_assert_double_eq_tol(ap_cost_gradient_share(mesh), 0.25, 1e-12);
+    /* A quarter of it counts; what is below a bucket has its part of a full one's. */
+    for (int k = 0; k < 2; ++k) {
+        const ap_collective_kind_t kind = k == 0 ? AP_ALL_REDUCE : AP_REDUCE_SCATTER;
+        const double big = ap_cost_collective_over(mesh, kind, 2, 1 << 22);
+        const double full = ap_cost_collective_over(mesh, kind, 2, 1 << 20);
+        const double small = ap_cost_collective_over(mesh, kind, 2, 1 << 10);
+
+        ck_assert_double_gt(small, 2 * full / 1024);
+        ck_assert_double_eq_tol(ap_cost_gradient_collective(mesh, kind, 2, 1 << 22), big / 4,
+                                1e-12);
+        ck_assert_double_eq_tol(ap_cost_gradient_collective(mesh, kind, 2, 1 << 10),
+                                (k == 0 ? full / 1024 : small) / 4, 1e-12);
+    }
+    ck_assert_double_eq(ap_cost_gradient_collective(mesh, AP_ALL_REDUCE, 2, 0), 0);
     ap_cost_mesh_destroy(mesh);
     ap_cost_model_destroy(model);
     xm_cluster_profile_destroy(profile);

@@ -52,6 +52,15 @@ def probed(rank):
     measured = float(re.search(r"a step takes (\S+) s$", made["provenance"])[1])
     alone = plan(model(), (batch,), made, stages=1, hosts=1, devices_per_host=1, **common)
     assert abs(alone.step_seconds / measured - 1) < 0.02, (alone.step_seconds, measured)
+    # For another model only the scale changes.
+    other = torch.nn.Sequential(model(), torch.nn.GELU(), model())
+    again = probe(made, seconds=1e-3, model=other, example_args=(batch,), afresh=False, **common)
+    assert again["collectives"] == made["collectives"] and again["runtime"] == {"bucket_bytes": 4 << 20}
+    scales = [new["seconds"] / old["seconds"] for new, old in zip(again["op_times"], made["op_times"])]
+    assert max(scales) / min(scales) < 1 + 1e-9 and len(scales) == len(made["op_times"]), scales
+    measured = float(re.search(r"a step takes (\S+) s$", again["provenance"])[1])
+    alone = plan(other, (batch,), again, stages=1, hosts=1, devices_per_host=1, **common)
+    assert abs(alone.step_seconds / measured - 1) < 0.02, (alone.step_seconds, measured)
     # Collectives count as measured: where they take an hour, so does a plan that has them.
     slow = copy.deepcopy(made)
     for collective in slow["collectives"]:

@@ -21,9 +21,11 @@ from ._operators import Local, Operand, Run, Term
 from ._plan import Cut, Placed, Stage, axes_of_term, placements_of
 from ._sums import Steps, add_up, axes_of
 
-__all__ = ["StageModule", "cut_out", "redistributed", "register"]
+__all__ = ["BUCKET", "StageModule", "cut_out", "redistributed", "register"]
 
 Placements = tuple[Placement, ...]
+
+BUCKET = 4 << 20  # bytes of gradients that are added up together
 
 
 def cut_out(whole: torch.Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> torch.Tensor:
@@ -143,13 +145,9 @@ class _Parameter:
     def add(self, grad: torch.Tensor) -> None:
         self.found = grad.clone() if self.found is None else self.found.add_(grad)
 
-    def gradient(self, mesh: DeviceMesh, scale: float) -> Any:
-        """That of the step, added up over the ranks once, as a DTensor."""
+    def take(self, scale: float) -> torch.Tensor | None:
         found, self.found = self.found, None
-        if found is None:
-            return None
-        local = redistributed(found.mul_(scale), mesh, self.grad, self.placements, self.steps)
-        return DTensor.from_local(local, mesh, self.placements, run_check=False)
+        return None if found is None else found.mul_(scale)
 
 
 @dataclass
@@ -296,8 +294,8 @@ class StageModule:
         return _Step(placed.name, operator.run, reads, local, way, [])
 
     def _get(
-        self, read: _Read, results: dict[str, torch.Tensor], inputs: dict[str, torch.Tensor],
-        uses: list[tuple[_Parameter, torch.Tensor]],
+        self, read: _Read, results: dict[str, torch.Tensor], moved: dict[str, dict[_Way, torch.Tensor]],
+        inputs: dict[str, torch.Tensor], uses: list[tuple[_Parameter, torch.Tensor]],
     ) -> torch.Tensor:  # fmt: skip
         if read.part is not None:
             return read.part
@@ -307,10 +305,17 @@ class StageModule:
             value = self._own[read.key].lend()
             if value.requires_grad:
                 uses.append((self._own[read.key], value))
+            if read.way is not None:
+                value = read.way(value)
         else:
             value = results[read.key]
-        if read.way is not None:
-            value = read.way(value)
+            if read.way is not None:
+                # Readers that want a result alike share what was moved, and their gradients are added before they move
+                # back: one collective each way, as the planner counts.
+                copies = moved.setdefault(read.key, {})
+                if read.way not in copies:
+                    copies[read.way] = read.way(value)
+                value = copies[read.way]
         if read.operand.cast is not None:
             value = value.to(read.operand.cast)
         return value if read.operand.order is None else value.permute(read.operand.order)
@@ -325,15 +330,18 @@ class StageModule:
 
     def _run(self, k: int, arrived: dict[str, torch.Tensor]) -> _Held:
         results, operations = dict(arrived), []
+        moved: dict[str, dict[_Way, torch.Tensor]] = {}
         self.draws.micro_batch = k
         for step in self._steps:
             uses: list[tuple[_Parameter, torch.Tensor]] = []
-            made = step.run([self._get(read, results, self.micro_batches[k], uses) for read in step.reads], step.local)
+            parts = [self._get(read, results, moved, self.micro_batches[k], uses) for read in step.reads]
+            made = step.run(parts, step.local)
             if uses and made.requires_grad:
                 operations.append(_Operation(made, uses))
             results[step.key] = made if step.way is None else step.way(made)
             for name in step.last:
                 results.pop(name, None)
+                moved.pop(name, None)
         ends = {name: results[name] if way is None else way(results[name]) for name, way in self._ends.items()}
         return _Held(arrived, ends, operations)
 
@@ -392,6 +400,31 @@ class StageModule:
 
     def gradients(self, scale: float) -> dict[str, Any]:
         """Those of the micro-batches of a step together, added up over the ranks."""
-        found = {name: parameter.gradient(self.mesh, scale) for name, parameter in self._own.items()}
-        return {name: grad for name, grad in found.items() if grad is not None}
+        taken = ((name, parameter.take(scale)) for name, parameter in self._own.items())
+        found = {name: grad for name, grad in taken if grad is not None}
+        joined: dict[Any, dict[str, torch.Tensor]] = {}
+        for name, grad in list(found.items()):
+            own = self._own[name]
+            if grad.nbytes >= BUCKET or own.grad == own.placements or own.placements != _summed(own.grad):
+                found[name] = redistributed(grad, self.mesh, own.grad, own.placements, own.steps)
+                continue
+            alike = (grad.dtype, tuple(p if isinstance(p, Partial) else Replicate() for p in own.grad), own.steps)
+            bucket = joined.setdefault(alike, {})
+            if sum(member.nbytes for member in bucket.values()) + grad.nbytes > BUCKET:
+                found |= self._add_up(bucket, *alike[1:])
+                bucket.clear()
+            bucket[name] = grad
+        for alike, bucket in joined.items():
+            found |= self._add_up(bucket, *alike[1:])
+        return {
+            name: DTensor.from_local(grad, self.mesh, self._own[name].placements, run_check=False)
+            for name, grad in found.items()
+        }
 
+    def _add_up(self, bucket: dict[str, torch.Tensor], src: Placements, steps: Steps) -> dict[str, torch.Tensor]:
+        """In one all-reduce: small ones cost mostly what each costs alone."""
+        flat = torch.cat([grad.reshape(-1) for grad in bucket.values()])
+        flat = redistributed(flat, self.mesh, src, _summed(src), steps)
+        parts = flat.split([grad.numel() for grad in bucket.values()])
+        # Each has memory of its own, as what is changed in place, or kept, should have.
+        return {name: grad.copy_(part.view(grad.shape)) for (name, grad), part in zip(bucket.items(), parts)}

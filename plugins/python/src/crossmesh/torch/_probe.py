@@ -27,6 +27,7 @@ from .. import _stage_planner
 from ..errors import InputError
 from ._describe import dtype_name
 from ._export import Loss
+from ._partition import BUCKET
 from ._plan import plan
 
 __all__ = ["probe"]
@@ -34,6 +35,7 @@ __all__ = ["probe"]
 SIZES = (32, 128, 512, 2048)  # rows and columns of operators' tensors
 SMALLEST = 1024
 LEAST, SCALINGS = 5, 4
+STEPS = 100  # a model's steps take so many times as long as a size: all other times hang on theirs
 Case = tuple[str, float, float, Callable[[], object]]
 WAYS: Mapping[str, tuple[Placement, Placement]] = {
     "all-gather": (Shard(0), Replicate()),
@@ -56,6 +58,7 @@ def probe(
     loss: Loss | None = None,
     target: torch.Tensor | None = None,
     micro_batches: int = 1,
+    afresh: bool = True,
 ) -> dict[str, Any]:
     """A cluster profile with the times of PyTorch's operators and of the collectives of its process groups.
 
@@ -65,7 +68,8 @@ def probe(
     `max_bytes`, through DTensor, as plans run them. Each size takes about `seconds`. `optimizer` makes the update.
     With a `model` and what plan() wants of it, a batch that one device can train on, every rank trains a copy of it too,
     alone and all at once, and the operators' times are scaled until the planner predicts that step: memory that comes
-    fresh from the system, autograd and the model's own shapes are in them then.
+    fresh from the system, autograd and the model's own shapes are in them then. Where not `afresh`, `cluster` is what
+    probe() gave for another model, and is only scaled to this one.
     Returns the same on all ranks: what `plan(cluster=…)` takes, and json.dump() writes.
     """
     if isinstance(cluster, Mapping):
@@ -73,7 +77,24 @@ def probe(
     else:
         with open(cluster, encoding="utf-8") as file:
             profile = json.load(file)
-    place = torch.device(device)
+    if afresh:
+        _measure(profile, torch.device(device), dtypes, max_bytes, seconds, optimizer)
+    if model is not None:
+        found = _step_seconds(model, example_args, loss, target, micro_batches, optimizer, STEPS * seconds)
+        for _ in range(SCALINGS):  # what has no entries keeps its price, so that one division is not all
+            alone = plan(model, example_args, profile, loss=loss, target=target, micro_batches=micro_batches, stages=1,
+                         hosts=1, devices_per_host=1)  # fmt: skip
+            for entry in profile["op_times"]:
+                entry["seconds"] *= found / alone.step_seconds
+        profile["provenance"] += f", scaled to {type(model).__name__} on one of them: a step takes {found:.6g} s"
+    return profile
+
+
+def _measure(
+    profile: dict[str, Any], place: torch.device, dtypes: Sequence[torch.dtype], max_bytes: int, seconds: float,
+    optimizer: Callable[..., torch.optim.Optimizer],
+) -> None:  # fmt: skip
+    """Puts operators and collectives into a profile."""
     local = int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size()))
     hosts = dist.get_world_size() // local
     if hosts * local != dist.get_world_size():
@@ -91,18 +112,10 @@ def probe(
     kinds = {(entry["op"], entry["type"]) for entry in entries}
     kept = [entry for entry in profile.get("op_times", []) if (entry["op"], entry.get("type")) not in kinds]
     profile.update(version=2, op_times=kept + entries, collectives=curves)
+    profile["runtime"] = {**profile.get("runtime", {}), "bucket_bytes": BUCKET}
     if not curves:
         del profile["collectives"]
     profile["provenance"] = f"{profile['provenance']}; operators and collectives of PyTorch {torch.__version__} on {place.type}, all ranks at once"  # fmt: skip
-    if model is not None:
-        found = _step_seconds(model, example_args, loss, target, micro_batches, optimizer)
-        for _ in range(SCALINGS):  # what has no entries keeps its price, so that one division is not all
-            alone = plan(model, example_args, profile, loss=loss, target=target, micro_batches=micro_batches, stages=1,
-                         hosts=1, devices_per_host=1)  # fmt: skip
-            for entry in profile["op_times"]:
-                entry["seconds"] *= found / alone.step_seconds
-        profile["provenance"] += f", scaled to {type(model).__name__} on one of them: a step takes {found:.6g} s"
-    return profile
 
 
 def _operators(
@@ -138,7 +151,7 @@ def _cases(
 
 def _step_seconds(
     model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss | None, target: torch.Tensor | None, count: int,
-    optimizer: Callable[..., torch.optim.Optimizer],
+    optimizer: Callable[..., torch.optim.Optimizer], seconds: float,
 ) -> float:  # fmt: skip
     """Of a copy of the model on this rank: the median of the slowest rank."""
     mine = copy.deepcopy(model)
@@ -152,7 +165,7 @@ def _step_seconds(
             (made if loss is None else loss(made, values[-1])).backward()
         update.step()
 
-    return _seconds(step, 0.0, inputs[0].device)
+    return _seconds(step, seconds, inputs[0].device)
 
 
 def _axes(mesh: DeviceMesh, hosts: int, local: int) -> Iterable[tuple[DeviceMesh, dict[str, int]]]:

@@ -1,0 +1,400 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Real training on an emulated cluster of 4 hosts with 2 ranks each, predicted and measured.
+
+    sudo bench/training_campaign.py -b build/release -o campaign.csv [--budget SECONDS] [--pairs COUNT] [--nic 1gbit]
+
+Every rank has one thread and a fixed share of a core (cgroup quota, v1 or v2), so that ranks do not take each other's
+time; it is measured so (autopar probe, crossmesh.torch.probe), trained so, and planned for. GPT, Llama (grouped queries,
+tied embeddings), MoE, T5 (cross-attention) and U-Net (skips), which tests/plugins/python/training has too: 20 steps of
+each plan beside one process (losses and norms of gradients within 1e-4), and DDP, FSDP and a Megatron plan by torch itself.
+A row for each (model, plan) goes to the CSV at once; what has one is not run again. The summary at the end is also all
+that `--report` does.
+"""
+import argparse
+import csv
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCES = os.path.join(HERE, "..", "plugins", "python", "src")
+TESTS = os.path.join(HERE, "..", "tests", "plugins", "python")
+HOSTS, EACH, BATCH, MICRO_BATCHES, STEPS, QUOTA = 4, 2, 32, 4, 20, 1000
+RATE = 3e-4  # at 3e-3 one process parts from itself, with 8 micro-batches for 4, by 1e-2 within 20 steps
+NAME = "xmtrain"
+COLUMNS = ["model", "plan", "predicted_s", "measured_s", "loss_error", "norm_error", "equal", "note"]
+# Stages, samples, features, schedule; the mesh of a stage lies on the ranks of as many hosts as it needs.
+PLANS = [
+    (1, 8, 1, "1f1b"), (4, 2, 1, "1f1b"), (4, 2, 1, "eager-1f1b"), (2, 4, 1, "1f1b"), (4, 1, 2, "1f1b"), (1, 4, 2, "1f1b"),
+    (2, 2, 2, "1f1b"), (4, 2, 1, "gpipe"), (4, 2, 1, "zb-h1"), (2, 4, 1, "gpipe"), (4, 2, 1, "eager-1f1b-w"),
+]  # fmt: skip
+BY_TORCH = ["ddp", "fsdp", "megatron"]
+
+
+# --- A rank -----------------------------------------------------------------------------------------------------------
+
+
+def models():
+    """By name: what makes the model, its loss, its batches. Wider than where only equality counts."""
+    sys.path[:0] = [TESTS, os.path.join(TESTS, "training"), HERE, SOURCES]
+    import models as small
+    import torch
+    import training as gpt
+
+    small.WIDTH, small.LENGTH, small.VOCABULARY = 128, 64, 512
+    gpt.WIDTH, gpt.LENGTH, gpt.WORDS = 128, 64, 1024
+
+    def tokens(steps, size):
+        generator = torch.Generator().manual_seed(5)
+        for _ in range(steps):
+            yield tuple(torch.randint(0, gpt.WORDS, (2, size, gpt.LENGTH), generator=generator))
+
+    unet, mse, images = small.MODELS["unet"]
+    found = {"gpt": (small.seeded(gpt.Transformer), gpt.loss, tokens), **small.MODELS}
+    return found | {"unet": (small.seeded(lambda: small.UNet(32)), mse, images)}
+
+
+def distance(ours, theirs):
+    return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
+
+
+def trained(step, clip, optimizer, batches):
+    """Seconds of the middle step, without clipping, and the losses and norms of all."""
+    import torch.distributed as dist
+
+    losses, norms, times = [], [], []
+    for batch in batches:
+        dist.barrier()
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        losses.append(float(step(*batch)))
+        dist.barrier()
+        middle = time.perf_counter()
+        norms.append(float(clip()))
+        dist.barrier()
+        after = time.perf_counter()
+        optimizer.step()
+        dist.barrier()
+        times.append(middle - begin + time.perf_counter() - after)
+    return statistics.median(times[2:]), losses, norms
+
+
+def by_plan(entry, case, profile, batches, max_norm):
+    """One of PLANS."""
+    import torch
+    from crossmesh.torch import apply, plan
+
+    make, loss, _ = case
+    stages, data, tensor, schedule = entry
+    *given, target = batches[0]
+    made = plan(make(), given, profile, loss=loss, target=target, micro_batches=MICRO_BATCHES, stages=stages,
+                data_parallel=data, tensor_parallel=tensor, schedule=schedule)  # fmt: skip
+    applied = apply(make(), made)
+    optimizer = torch.optim.AdamW(applied.parameters(), RATE)
+    try:
+        return made.step_seconds, trained(applied.step, lambda: applied.clip_grad_norm_(max_norm), optimizer, batches)
+    finally:
+        applied.close()
+
+
+def by_torch(kind, case, batches, max_norm):
+    """The same batch by torch alone: each rank its samples, or two ranks of a host the halves of every block."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    make, loss, _ = case
+    model, rank, size = make(), dist.get_rank(), dist.get_world_size()
+    share, part, copies = size, rank, None
+    if kind == "ddp":
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    elif kind == "fsdp":
+        mesh = init_device_mesh("cpu", (size,))
+        for block in itertools.chain.from_iterable(m for m in model.modules() if isinstance(m, torch.nn.ModuleList)):
+            if any(True for _ in block.children()):
+                fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    else:
+        mesh = init_device_mesh("cpu", (HOSTS, EACH), mesh_dim_names=("data", "tensor"))
+        ways = {"query": ColwiseParallel, "key": ColwiseParallel, "value": ColwiseParallel, "gate": ColwiseParallel,
+                "up": ColwiseParallel, "out": RowwiseParallel, "down": RowwiseParallel}  # fmt: skip
+        for module in list(model.modules()):
+            table = {n: ways[n]() for n, child in module.named_children() if n in ways and isinstance(child, torch.nn.Linear)}
+            if table:
+                parallelize_module(module, mesh["tensor"], table)
+            for name in ("heads", "groups"):
+                if hasattr(module, name):
+                    setattr(module, name, getattr(module, name) // EACH)
+        if not any(isinstance(p.data, torch.distributed.tensor.DTensor) for p in model.parameters()):
+            raise ValueError("nothing in the model that tensor parallelism by hand would cut")
+        share, part, copies = HOSTS, rank // EACH, mesh.get_group("data")
+    optimizer = torch.optim.AdamW(model.parameters(), RATE, foreach=False)
+
+    def step(*batch):
+        mine = [value.chunk(share)[part] for value in batch]
+        found = loss(model(*mine[:-1]), mine[-1])
+        found.backward()
+        if copies is not None:
+            for parameter in model.parameters():
+                grad = parameter.grad
+                local = grad.to_local() if hasattr(grad, "to_local") else grad
+                dist.all_reduce(local, group=copies)
+                local /= share
+        total = found.detach().clone()
+        dist.all_reduce(total)
+        return total / size
+
+    def clip():
+        found = torch.zeros(())
+        for parameter in model.parameters():
+            grad = parameter.grad
+            norm = torch.linalg.vector_norm(grad)
+            found += (norm.full_tensor() if hasattr(norm, "full_tensor") else norm) ** 2
+        found = found.sqrt()
+        for parameter in model.parameters():
+            grad = parameter.grad
+            (grad.to_local() if hasattr(grad, "to_local") else grad).mul_(torch.clamp(max_norm / (found + 1e-6), max=1.0))
+        return found
+
+    return None, trained(step, clip, optimizer, batches)
+
+
+def written(entry):
+    return entry if isinstance(entry, str) else "x".join(map(str, entry[:3])) + "-" + entry[3]
+
+
+def read(path):
+    if not os.path.exists(path):
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def left_of(given):
+    """The pairs that have no row yet."""
+    done = {(row["model"], row["plan"]) for row in read(given.output)}
+    return [(name, entry) for name in given.models.split(",") for entry in [*PLANS, *BY_TORCH]
+            if (name, written(entry)) not in done and any(part in written(entry) for part in given.plans.split(","))]  # fmt: skip
+
+
+def references(given):
+    """What one process finds, kept beside the CSV: made once, by all of the machine, before the ranks begin."""
+    cases, path = models(), given.output + ".alone.json"
+    import training_case
+
+    found = {}
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    for name in dict.fromkeys(name for name, _ in left_of(given)):
+        if name not in found:
+            make, loss, batches = cases[name]
+            found[name] = training_case.alone(make, loss, batches(STEPS, BATCH), MICRO_BATCHES, RATE)[:2]
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(found, file)
+
+
+def rank_main(given):
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    cases = models()
+    import training_case
+    from crossmesh.torch import probe, shutdown
+
+    with open(given.output + ".alone.json", encoding="utf-8") as file:
+        expected = json.load(file)
+    wanted, profiles, left = left_of(given), {}, given.pairs
+    for name, entry in wanted:
+        go = torch.tensor([time.time() < given.until and left > 0])
+        dist.broadcast(go, 0)
+        if not go.item():
+            break
+        left -= 1
+        case = cases[name]
+        batches = list(case[2](STEPS, BATCH))
+        if name not in profiles:
+            *args, target = batches[0]
+            before = next(iter(profiles.values()), given.cluster)
+            profiles[name] = probe(before, max_bytes=1 << 20, seconds=0.03, model=case[0](), example_args=args, loss=case[1],
+                                   target=target, micro_batches=MICRO_BATCHES, afresh=not profiles)  # fmt: skip
+        row = {"model": name, "plan": written(entry)}
+        try:
+            how = (entry, case, batches, training_case.MAX_NORM)
+            predicted, (seconds, losses, norms) = (
+                by_torch(*how) if isinstance(entry, str) else by_plan(*how[:2], profiles[name], *how[2:])
+            )
+            errors = distance(losses, expected[name][0]), distance(norms, expected[name][1])
+            row |= {"predicted_s": predicted and f"{predicted:.6g}", "measured_s": f"{seconds:.6g}",
+                    "loss_error": f"{errors[0]:.2e}", "norm_error": f"{errors[1]:.2e}", "equal": max(errors) <= 1e-4}  # fmt: skip
+        except (ValueError, RuntimeError, NotImplementedError, TypeError) as error:
+            row["note"] = str(error).splitlines()[0][:160]
+        if dist.get_rank() == 0:
+            new = not os.path.exists(given.output)
+            with open(given.output, "a", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, COLUMNS)
+                if new:
+                    writer.writeheader()
+                writer.writerow(row)
+            print(json.dumps(row), flush=True)
+    shutdown()
+    dist.destroy_process_group()
+
+
+# --- The cluster ------------------------------------------------------------------------------------------------------
+
+
+class Shares:
+    """A control group for each rank, of which the quota is a part of one core: the least that Linux takes, in as short a
+    period, since a rank that waits for the rest of one has it at full speed."""
+
+    def __init__(self, part):
+        old, new = "/sys/fs/cgroup/cpu", "/sys/fs/cgroup"
+        first = os.path.exists(f"{old}/cpu.cfs_quota_us")
+        self.root = old if first else new
+        files = {"cpu.cfs_period_us": int(QUOTA / part), "cpu.cfs_quota_us": QUOTA}
+        if not first:
+            self._write(f"{new}/cgroup.subtree_control", "+cpu")
+            files = {"cpu.max": f"{QUOTA} {int(QUOTA / part)}"}
+        self.folders = [f"{self.root}/{NAME}-{rank}" for rank in range(HOSTS * EACH)]
+        for folder in self.folders:
+            os.makedirs(folder, exist_ok=True)
+            for name, value in files.items():
+                self._write(f"{folder}/{name}", value)
+
+    @staticmethod
+    def _write(path, value):
+        with open(path, "w", encoding="ascii") as file:
+            file.write(str(value))
+
+    def enter(self, rank):
+        self._write(f"{self.folders[rank]}/cgroup.procs", os.getpid())
+
+    def close(self):
+        for folder in self.folders:
+            for _ in range(50):
+                try:
+                    os.rmdir(folder)
+                    break
+                except OSError:
+                    time.sleep(0.1)
+
+
+def start(given, shares, command, port, seconds):
+    """The command on all ranks, each on its host with its share; the worst status."""
+    processes = []
+    for rank in range(HOSTS * EACH):
+        there = {
+            **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank % EACH), "WORLD_SIZE": str(HOSTS * EACH),
+            "LOCAL_WORLD_SIZE": str(EACH), "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "nic0", "XM_TIMEOUT": "300", "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": SOURCES,
+        }  # fmt: skip
+        words = [f"{given.build}/bench/emulated-cluster", "exec", "--name", NAME, str(rank // EACH), *command]
+        quiet = None if rank == 0 else subprocess.DEVNULL
+        processes.append(subprocess.Popen(words, env=there, stdout=quiet, stderr=None if given.verbose else quiet,
+                                          preexec_fn=lambda rank=rank: shares.enter(rank)))  # fmt: skip
+    ends = time.time() + seconds
+    try:
+        return max(abs(process.wait(max(1, ends - time.time()))) for process in processes)
+    except subprocess.TimeoutExpired:
+        print(f"not done after {seconds:.0f} s: ended", file=sys.stderr)
+        return 1
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def launch(given):
+    tool = f"{given.build}/bench/emulated-cluster"
+    os.environ["CROSSMESH_LIBRARY"] = os.path.join(given.build, "libcrossmesh.so")
+    references(given)
+    subprocess.run([tool, "up", "--name", NAME, "--hosts", str(HOSTS), "--nic", given.nic], check=True)
+    shares = Shares(given.share)
+    try:
+        cluster = given.output + ".cluster.json"
+        if not os.path.exists(cluster):
+            probe = [f"{given.build}/planner/cli/autopar", "probe", "--budget", "30", "-o", cluster]
+            if start(given, shares, probe, 29511, 180) != 0:
+                return 1
+        until = time.time() + given.budget
+        words = [sys.executable, os.path.abspath(__file__), "--rank", "--cluster", cluster, "--until", str(until), "-o",
+                 given.output, "--pairs", str(given.pairs), "--models", given.models, "--plans", given.plans]  # fmt: skip
+        return start(given, shares, words, 29512, given.budget + 300)
+    finally:
+        subprocess.run([tool, "down", "--name", NAME], check=False)
+        shares.close()
+
+
+# --- The report -------------------------------------------------------------------------------------------------------
+
+
+def ranks_of(values):
+    return [sum(other < value for other in values) + (sum(other == value for other in values) - 1) / 2 for value in values]
+
+
+def spearman(pairs):
+    return statistics.correlation(*(ranks_of(side) for side in zip(*pairs))) if len(pairs) > 2 else float("nan")
+
+
+def report(path):
+    rows = [row for row in read(path) if row["measured_s"]]
+    ours = [row for row in rows if row["predicted_s"]]
+    if not ours:
+        print("no pair was measured")
+        return
+    pairs = [(float(row["predicted_s"]), float(row["measured_s"])) for row in ours]
+    errors = [p / m - 1 for p, m in pairs]
+    print(f"{len(ours)} pairs: error {100 * statistics.median(errors):+.1f} % in the middle, of the absolute ones "
+          f"{100 * statistics.median(map(abs, errors)):.1f} %, worst {100 * max(errors, key=abs):+.1f} %; Spearman "
+          f"{spearman(pairs):.3f}; {sum(row['equal'] == 'True' for row in rows)} of {len(rows)} equal to one process")
+    for name in dict.fromkeys(row["model"] for row in ours):
+        here = {row["plan"]: (float(row["predicted_s"]), float(row["measured_s"])) for row in ours if row["model"] == name}
+        pick, best = min(here, key=lambda n: here[n][0]), min(here, key=lambda n: here[n][1])
+        text = f"{name}: Spearman {spearman(list(here.values())):.3f}; pick {pick} {here[pick][1]:.3f} s, best {best} " \
+               f"{here[best][1]:.3f} s ({100 * (here[pick][1] / here[best][1] - 1):+.1f} %)"  # fmt: skip
+        for row in rows:
+            if row["model"] == name and not row["predicted_s"]:
+                text += f"; {row['plan']} {float(row['measured_s']):.3f} s"
+        for plain, eager in ((n, n.replace("1f1b", "eager-1f1b")) for n in here if n.endswith("-1f1b")):
+            if eager in here and eager != plain and "eager" not in plain:
+                gains = [100 * (1 - here[eager][k] / here[plain][k]) for k in (0, 1)]
+                text += f"; {eager} gains {gains[0]:.1f} % predicted, {gains[1]:.1f} % measured"
+        print(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-b", "--build", default=os.path.join(HERE, "..", "build", "release"), type=os.path.abspath)
+    parser.add_argument("-o", "--output", default="campaign.csv", type=os.path.abspath)
+    parser.add_argument("--models", default="gpt,llama,unet,t5,moe")
+    parser.add_argument("--plans", default="", help="only those with one of these, as in 1f1b,ddp, in their names")
+    parser.add_argument("--pairs", type=int, default=1000, help="at most so many more")
+    parser.add_argument("--budget", type=float, default=720, help="seconds after which none is begun")
+    parser.add_argument("--share", type=float, default=0.2, help="of a core, for each rank")
+    parser.add_argument("--nic", default="1gbit")
+    parser.add_argument("--report", action="store_true")
+    parser.add_argument("--verbose", action="store_true", help="what all ranks say")
+    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--cluster", help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.rank:
+        return rank_main(given)
+    status = 0 if given.report else launch(given)
+    report(given.output)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step of apply() sends: as few collectives as the planner counts. Counted by torch, expected by hand."""
+
+import unittest
+
+import torch
+
+import ranks
+import torch_case
+import training_case
+from crossmesh.torch import apply, plan
+
+MICRO_BATCHES, WIDTH = 2, 32
+CLUSTER = {**training_case.CLUSTER, "devices_per_host": 2}
+
+
+class Three(torch.nn.Module):
+    """Three readers of one tensor, as attention has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(WIDTH, WIDTH)
+        self.parts = torch.nn.ModuleList(torch.nn.Linear(WIDTH, 4 * WIDTH) for _ in range(3))
+        self.last = torch.nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        y = torch.tanh(self.first(x))
+        a, b, c = (part(y) for part in self.parts)
+        return self.last(a * b + c)
+
+
+def loss(output, target):
+    return (output - target).square().mean()
+
+
+def counted(rank):
+    torch_case.join()
+    torch.manual_seed(2)
+    batch, target = torch.randn(2, 8, 4, WIDTH)
+    alone = Three()
+    parts = zip(batch.chunk(MICRO_BATCHES), target.chunk(MICRO_BATCHES))
+    sum(loss(alone(x), y) / MICRO_BATCHES for x, y in parts).backward()
+    for name, mesh in {"tensor": (1, 2), "data": (2, 1)}.items():
+        model = Three()
+        model.load_state_dict(alone.state_dict())
+        made = plan(model, (batch,), CLUSTER, loss=loss, target=target, micro_batches=MICRO_BATCHES, stages=1,
+                    data_parallel=mesh[0], tensor_parallel=mesh[1])  # fmt: skip
+        applied = apply(model, made)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+            applied.step(batch, target)
+        found = [event.name for event in seen.events() if event.name.startswith("gloo:")]
+        cut = [n for n, p in applied.named_parameters() if any(place.is_shard() for place in p.placements)]
+        if name == "tensor":
+            assert "parts.0.weight" in cut and "last.weight" in cut, cut
+            # A micro-batch's result of `last`, and the gradient of what the three have read.
+            assert found.count("gloo:all_reduce") == 2 * MICRO_BATCHES, found
+        else:
+            # The loss of each micro-batch, forward; the gradients of all eight parameters together.
+            assert not cut and found.count("gloo:all_reduce") == MICRO_BATCHES + 1, (cut, found)
+        for key, parameter in applied.named_parameters():
+            whole = parameter.grad.full_tensor()
+            torch.testing.assert_close(whole, dict(alone.named_parameters())[key].grad, rtol=1e-4, atol=1e-6)
+        applied.close()
+    torch_case.leave()
+
+
+class Collectives(unittest.TestCase):
+    def test_counts(self):
+        ranks.run(2, counted, timeout=ranks.TIMEOUT)
+
+
+if __name__ == "__main__":
+    unittest.main()
