@@ -7,6 +7,7 @@
  * plan, or, with --cluster, the reshardings from a profile.
  */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 
 #include "cli_support.h"
@@ -24,7 +25,7 @@ static const char summary[] = "Runs the plan's pipeline under a schedule, event 
 typedef struct simulate_options {
     const char *schedule, *cluster, *trace, *plot;
     ap_plan_simulation_t how; /* 0: the default of the schedule */
-    int micro_batches;
+    int micro_batches, seed;
     xm_cli_json_t json;
 } simulate_options_t;
 
@@ -42,7 +43,7 @@ static void print_table(const ap_plan_t *plan, const ap_schedule_t *schedule,
 
     (void)printf("# %s under %s: %d micro-batches, %d stages on %d meshes\n",
                  ap_plan_info(plan)->model, ap_schedule_name(schedule->kind),
-                 schedule->micro_batches, schedule->stages, schedule->devices);
+                 schedule->micro_batches * schedule->updates, schedule->stages, schedule->devices);
     (void)printf("# %5s %12s %12s %12s %9s %16s\n", ap_pipeline_lane(schedule), "busy", "transfers",
                  "idle", "in flight", "activations");
     for (int device = 0; device < run->devices; ++device) {
@@ -57,9 +58,16 @@ static void print_table(const ap_plan_t *plan, const ap_schedule_t *schedule,
     }
     (void)printf("step %s", seconds_text(run->step_ns, step));
     if (schedule->batches > 1) {
-        (void)printf(" of %d in %s", schedule->batches, seconds_text(run->makespan_ns, makespan));
+        (void)printf(" of %d in %s", schedule->batches / schedule->updates,
+                     seconds_text(run->makespan_ns, makespan));
     }
     (void)printf(", %.1f %% without a pass\n", 100.0 * run->bubble);
+    if (!ap_schedule_is_synchronous(schedule->kind)) {
+        for (int stage = 0; stage < schedule->stages; ++stage) {
+            (void)printf("stage %d: versions %d, forward passes %.3g updates late\n", stage,
+                         ap_schedule_versions(schedule, stage), ap_schedule_delay(schedule, stage));
+        }
+    }
 }
 
 static xm_status_t write_run(const simulate_options_t *o, const ap_plan_t *plan,
@@ -102,6 +110,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
         return status;
     }
     o->how.micro_batches = o->micro_batches;
+    o->how.seed = (uint64_t)o->seed;
     status = ap_schedule_find(o->schedule != NULL ? o->schedule : ap_plan_info(plan)->schedule,
                               &o->how.kind);
     if (status == XM_OK && o->cluster != NULL) {
@@ -132,7 +141,9 @@ int ap_command_simulate(int argc, char *const *argv)
     const xm_cli_option_t table[] = {
         {"schedule", 0, XM_CLI_STRING, &o.schedule, "NAME", 0, 0,
          "gpipe, 1f1b, interleaved, eager-1f1b, eager-1f1b-w, chimera, zb-h1, zb-h2, "
-         "terapipe, pipedream-2bw, zb-v or dualpipev (default: the plan's)."},
+         "terapipe, pipedream-2bw, zb-v, dualpipev, pipedream, pipemare, hetpipe or varuna "
+         "(default: "
+         "the plan's)."},
         {"micro-batches", 0, XM_CLI_INT, &o.micro_batches, "COUNT", 1, 1 << 20,
          "So many micro-batches of the plan's size (default: as many as the plan has)."},
         {"virtual-stages", 0, XM_CLI_INT, &o.how.virtual_stages, "COUNT", 1, 1024,
@@ -140,7 +151,10 @@ int ap_command_simulate(int argc, char *const *argv)
         {"slices", 0, XM_CLI_INT, &o.how.slices, "COUNT", 1, 65536,
          "terapipe: equal slices of every micro-batch (default 1)."},
         {"batches", 0, XM_CLI_INT, &o.how.batches, "COUNT", 1, 1024,
-         "pipedream-2bw: steps to simulate (default 3)."},
+         "pipedream-2bw, pipedream, pipemare, hetpipe: steps to simulate (default 3)."},
+        {"jitter", 0, XM_CLI_DOUBLE, &o.how.jitter, "SHARE", 0, 1,
+         "Passes and messages take up to this share more or less than their time (default 0)."},
+        {"seed", 0, XM_CLI_INT, &o.seed, "NUMBER", 0, INT_MAX, "Of the jitter (default 0)."},
         {"blocking", 0, XM_CLI_FLAG, &o.how.blocking, NULL, 0, 0,
          "Transfers keep their devices busy instead of overlapping with passes."},
         {"cluster", 0, XM_CLI_STRING, &o.cluster, "FILE", 0, 0,

@@ -18,6 +18,10 @@
  *    grouped queries and SwiGLU; attention is one operator. Sequence 4096, bfloat16.
  *  - `mixtral-8x7b`, `mixtral-8x22b`, `qwen3-30b-a3b`, `qwen3-235b-a22b`: the same with experts,
  *    evenly loaded; tokens are looked up by the experts and their results summed.
+ *  - `gopher-280b`, `ernie-3.0-titan-260b`, `yuan-245.7b`: the same blocks in the shapes that their
+ *    papers give; Gopher's scores see distances, by one more weight in each block.
+ *  - `dlrm-540m`: DLRM on Criteo's data, 26 tables of 16 numbers a row, 32 bits. Layer 0 has the
+ *    tables and the bottom network, 1 the top.
  *  - `mlpN`: N square weights, h = x·w1·…·wN, the error h - y as the loss's gradient; 32-bit; one
  *    layer per weight. The graphs of the golden intra-operator costs.
  *

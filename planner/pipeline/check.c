@@ -250,13 +250,19 @@ static bool is_ready(const checker_t *checker, const ap_schedule_op_t *op)
     }
 }
 
+/* Versions that are there at once: of pipedream one for each micro-batch between its two passes. */
+static int kept(const ap_schedule_t *schedule, int stage)
+{
+    return schedule->kind == AP_SCHEDULE_PIPEDREAM ? schedule->devices - stage : schedule->versions;
+}
+
 /* The version that all micro-batches of a batch must use: the newest that the schedule's delay
  * allows. An update of batch b is made on version b. */
 static int version_expected(const ap_schedule_t *schedule, const ap_schedule_op_t *op)
 {
     bool update = op->pass == AP_PASS_UPDATE;
     int batch = update ? op->micro_batch : op->micro_batch / schedule->micro_batches;
-    int delay = update ? 0 : schedule->versions - 1;
+    int delay = update ? 0 : kept(schedule, op->stage) - 1;
 
     return batch > delay ? batch - delay : 0;
 }
@@ -271,10 +277,11 @@ static xm_status_t check_version(const checker_t *checker, const ap_schedule_op_
     if (op->version < 0 || op->version > updates) {
         return refuse(op, device, entry, "its version of the parameters is not there yet");
     }
-    if (op->version <= updates - schedule->versions) {
+    if (op->version <= updates - kept(schedule, op->stage)) {
         return refuse(op, device, entry, "its version of the parameters is not kept any more");
     }
-    if (op->version != version_expected(schedule, op)) {
+    /* Where each update overwrites the parameters, the two rules above say all there is to say. */
+    if (schedule->kind != AP_SCHEDULE_PIPEMARE && op->version != version_expected(schedule, op)) {
         return refuse(op, device, entry, "its batch uses another version of the parameters");
     }
     return XM_OK;

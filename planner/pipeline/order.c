@@ -32,7 +32,11 @@ void ap_order_flush(const ap_schedule_t *schedule, int device, const ap_order_si
  * leaves each transfer the time of a pass to hide behind. */
 static int forwards_ahead(const ap_schedule_t *schedule, int device)
 {
-    return ap_schedule_ahead(schedule->kind) * (schedule->devices - device - 1) + 1;
+    int after = schedule->devices - device - 1;
+
+    /* Forward and backward passes of pipemare take turns that a whole device would do at once. */
+    return schedule->kind == AP_SCHEDULE_PIPEMARE ? 2 * after + 2
+                                                  : ap_schedule_ahead(schedule->kind) * after + 1;
 }
 
 /* Backward passes that run between the halves of one micro-batch: the weight halves that fill the

@@ -20,8 +20,9 @@
 enum { MOST_PASSES = 1 << 22, MOST_DEVICES = 4096, DEFAULT_BATCHES = 3 };
 
 static const char *const names[AP_SCHEDULE_KINDS] = {
-    "gpipe", "1f1b",  "interleaved", "eager-1f1b",    "eager-1f1b-w", "chimera",
-    "zb-h1", "zb-h2", "terapipe",    "pipedream-2bw", "zb-v",         "dualpipev"};
+    "gpipe",     "1f1b",     "interleaved", "eager-1f1b",    "eager-1f1b-w", "chimera",
+    "zb-h1",     "zb-h2",    "terapipe",    "pipedream-2bw", "zb-v",         "dualpipev",
+    "pipedream", "pipemare", "hetpipe",     "varuna"};
 
 static const char *const pass_names[AP_PASSES] = {
     "forward",         "backward",           "weight",        "update",
@@ -34,6 +35,7 @@ typedef struct writer {
     int device;
     size_t capacity;
     int64_t held;
+    int updates; /* that are in the list */
     bool no_memory;
 } writer_t;
 
@@ -66,7 +68,29 @@ const char *ap_pass_name(ap_pass_t pass)
 
 bool ap_schedule_is_synchronous(ap_schedule_kind_t kind)
 {
-    return kind != AP_SCHEDULE_PIPEDREAM_2BW;
+    return kind != AP_SCHEDULE_PIPEDREAM_2BW && kind != AP_SCHEDULE_PIPEDREAM &&
+           kind != AP_SCHEDULE_PIPEMARE && kind != AP_SCHEDULE_HETPIPE;
+}
+
+int ap_schedule_versions(const ap_schedule_t *schedule, int stage)
+{
+    return schedule->kind == AP_SCHEDULE_PIPEDREAM ? schedule->stages - stage : schedule->versions;
+}
+
+double ap_schedule_delay(const ap_schedule_t *schedule, int stage)
+{
+    int device = schedule->device_of[stage], first = schedule->batches - schedule->updates;
+    double late = 0.0;
+
+    for (int i = 0; i < schedule->op_count[device]; ++i) {
+        const ap_schedule_op_t *op = &schedule->ops[device][i];
+        int batch = op->micro_batch / schedule->micro_batches;
+
+        if (op->pass == AP_PASS_FORWARD && op->stage == stage && batch >= first) {
+            late += batch - op->version;
+        }
+    }
+    return late / schedule->updates / schedule->micro_batches / schedule->slices;
 }
 
 /* The peaks of the lists in closed form, for searches that ask per stage without making a list. */
@@ -86,6 +110,10 @@ int64_t ap_schedule_in_flight(ap_schedule_kind_t kind, int before, int after, in
         break;
     case AP_SCHEDULE_ZB_H2:
         held = 2 * ((int64_t)after + before) + 1;
+        break;
+    case AP_SCHEDULE_PIPEMARE:
+    case AP_SCHEDULE_VARUNA:
+        held = 2 * (int64_t)after + 2;
         break;
     default:
         held = (int64_t)after + 1;
@@ -173,13 +201,15 @@ static void put_pass(void *arg, ap_pass_t pass, int pipeline, int stage, int mic
     writer_t *writer = arg;
     const ap_schedule_t *schedule = writer->schedule;
     int batch = micro_batch / schedule->micro_batches, part = stage * schedule->slices + slice;
+    int versions = ap_schedule_versions(schedule, stage);
     ap_schedule_op_t op = {.pass = pass,
                            .pipeline = pipeline,
                            .stage = stage,
                            .micro_batch = micro_batch,
                            .slice = slice,
-                           .version =
-                               batch < schedule->versions ? 0 : batch - schedule->versions + 1};
+                           .version = schedule->kind == AP_SCHEDULE_PIPEMARE ? writer->updates
+                                      : batch < versions                     ? 0
+                                                         : batch - versions + 1};
 
     switch (pass) {
     case AP_PASS_FORWARD:
@@ -224,6 +254,7 @@ static void put_between(void *arg, ap_pass_t pass, int pipeline, int stage, int 
             .pass = AP_PASS_UPDATE, .stage = stage, .micro_batch = batch, .version = batch};
 
         append(writer, &update);
+        ++writer->updates;
     }
 }
 
@@ -267,6 +298,9 @@ static xm_status_t write_device(ap_schedule_t *schedule, int device)
         ap_order_dualpipev(schedule, device, &sink);
         break;
     case AP_SCHEDULE_PIPEDREAM_2BW:
+    case AP_SCHEDULE_PIPEDREAM:
+    case AP_SCHEDULE_PIPEMARE:
+    case AP_SCHEDULE_HETPIPE:
         sink.put = put_between;
         ap_order_one_by_one(schedule, device, &sink);
         break;
@@ -403,10 +437,19 @@ static void set_numbers(const ap_schedule_params_t *params, ap_schedule_t *sched
     schedule->pipelines = kind == AP_SCHEDULE_CHIMERA ? 2 : 1;
     schedule->micro_batches = params->micro_batches;
     schedule->slices = params->slices > 0 ? params->slices : 1;
-    schedule->batches = params->batches > 0                 ? params->batches
-                        : kind == AP_SCHEDULE_PIPEDREAM_2BW ? DEFAULT_BATCHES
-                                                            : 1;
+    schedule->batches = params->batches > 0                ? params->batches
+                        : ap_schedule_is_synchronous(kind) ? 1
+                                                           : DEFAULT_BATCHES;
+    schedule->updates = 1;
     schedule->versions = kind == AP_SCHEDULE_PIPEDREAM_2BW ? 2 : 1;
+    if (kind == AP_SCHEDULE_PIPEDREAM || kind == AP_SCHEDULE_HETPIPE) {
+        schedule->versions = params->devices;
+        schedule->updates = params->micro_batches;
+        schedule->micro_batches = 1;
+        schedule->batches = schedule->batches > MOST_PASSES / schedule->updates
+                                ? MOST_PASSES + 1
+                                : schedule->batches * schedule->updates;
+    }
     schedule->split = ap_schedule_splits(schedule->kind);
 }
 

@@ -24,10 +24,16 @@
  * | pipedream-2bw  | none once full                   | min(m, p - i), parameters twice  |
  * | zb-v           | none inside its span at F = B = W | of half: 2p                     |
  * | dualpipev      | less than 1f1b's                 | of half: 2p + 1                  |
+ * | pipedream      | none once full                   | min(m, p - i), parameters p - i  |
+ * | pipemare       | none once full                   | min(m, 2(p - i)), parameters once |
+ * | hetpipe        | none once full                   | min(m, p - i), parameters p      |
+ * | varuna         | 1f1b's or less                   | up to min(m, 2(p - i))           |
  *
  * Published by: gpipe Huang, NeurIPS'19; 1f1b Fan (DAPPLE), PPoPP'21; interleaved Narayanan, SC'21;
  * eager-1f1b and -w Zhuang, MLSys'23; chimera Li, SC'21; zb-h1 and zb-h2 Qi, ICLR'24; terapipe Li,
- * ICML'21; pipedream-2bw Narayanan, ICML'21; zb-v Qi, NeurIPS'24; dualpipev DeepSeek, 2025.
+ * ICML'21; pipedream-2bw Narayanan, ICML'21; zb-v Qi, NeurIPS'24; dualpipev DeepSeek, 2025;
+ * pipedream Narayanan, SOSP'19; pipemare Yang, MLSys'21; hetpipe Park, ATC'20; varuna Athlur,
+ * EuroSys'22.
  *
  * The formulas take transfers as free and B, W as near enough to F (zb: W <= B, W <= F). v stages
  * to a device are "virtual stages". zb-h2's idle time is that inside a device's own first to last
@@ -41,6 +47,13 @@
  * device, down the devices and up again, so that the first device has the first and the last stage:
  * losses turn round where they arise. dualpipev alternates forward passes of one direction with
  * backward passes of the other, whose transfers hide behind each other.
+ *
+ * pipedream updates after every micro-batch: device i keeps the p - i versions that its
+ * micro-batches in flight began with. hetpipe does so too, but a micro-batch has the same version,
+ * p - 1 updates old, everywhere (a wave of p micro-batches in its virtual worker). pipemare
+ * overwrites its only version: a backward pass does not see what its forward pass saw, (2(p - i) -
+ * 1) / m updates before. varuna is 1f1b in its list, but a device that waits for a gradient goes on
+ * with a forward pass whose input is there.
  *
  * A schedule is immutable once made; planner/pipeline/check.h proves one safe,
  * planner/pipeline/simulate.h runs it. Units: bytes. Ownership: a schedule owns its lists. Threads:
@@ -66,10 +79,14 @@ typedef enum ap_schedule_kind {
     AP_SCHEDULE_TERAPIPE,
     AP_SCHEDULE_PIPEDREAM_2BW,
     AP_SCHEDULE_ZB_V,
-    AP_SCHEDULE_DUALPIPEV
+    AP_SCHEDULE_DUALPIPEV,
+    AP_SCHEDULE_PIPEDREAM,
+    AP_SCHEDULE_PIPEMARE,
+    AP_SCHEDULE_HETPIPE,
+    AP_SCHEDULE_VARUNA
 } ap_schedule_kind_t;
 
-enum { AP_SCHEDULE_KINDS = AP_SCHEDULE_DUALPIPEV + 1 };
+enum { AP_SCHEDULE_KINDS = AP_SCHEDULE_VARUNA + 1 };
 
 /** What a device does in one entry of its list. */
 typedef enum ap_pass {
@@ -101,10 +118,11 @@ typedef struct ap_schedule {
     int devices;
     int stages;                /**< of each pipeline: devices * virtual stages */
     int pipelines;             /**< 1, chimera 2 */
-    int micro_batches;         /**< of one batch */
+    int micro_batches;         /**< of one batch, after which the parameters are updated */
     int slices;                /**< of a micro-batch */
-    int batches;               /**< steps that the lists span; 1 unless asynchronous */
-    int versions;              /**< of the parameters that a device keeps */
+    int batches;               /**< that the lists span; 1 unless asynchronous */
+    int updates;               /**< batches of one step: its micro-batches, if each is a batch */
+    int versions;              /**< of the parameters that a device keeps at most */
     bool split;                /**< backward passes come in halves */
     int *device_of;            /**< [pipelines][stages] */
     int *op_count;             /**< [devices] */
@@ -119,7 +137,7 @@ typedef struct ap_schedule_params {
     int micro_batches;
     int virtual_stages; /**< per device; interleaved: 0 means 2; the V's: 0 or 2, others: 0 or 1 */
     int slices;         /**< terapipe; 0 means 1 */
-    int batches;        /**< pipedream-2bw; 0 means 3; others 0 or 1 */
+    int batches;        /**< steps of asynchronous ones; 0 means 3; others 0 or 1 */
     /** [stages][slices] bytes that a forward pass leaves on its device; NULL: 1 each. */
     const int64_t *activation_bytes;
     /** [stages][slices] the part of them that the weight half needs; NULL: all. */
@@ -149,6 +167,13 @@ xm_status_t ap_schedule_create(const ap_schedule_params_t *params, ap_schedule_t
 
 /** Whether a schedule of this kind keeps the results of synchronous training. */
 bool ap_schedule_is_synchronous(ap_schedule_kind_t kind);
+
+/** Versions of its parameters that the device of this stage keeps. */
+int ap_schedule_versions(const ap_schedule_t *schedule, int stage);
+
+/** Updates that the forward passes of a stage have not seen of those that their gradients are
+ * added to: the mean over the last step of the lists. */
+double ap_schedule_delay(const ap_schedule_t *schedule, int stage);
 
 /**
  * Micro-batches whose activations a device holds at once where @p before devices stand before it

@@ -11,9 +11,10 @@
 
 #include "planner/pipeline/simulate.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "planner/pipeline/times.h"
 #include "planner/pipeline/wake_queue.h"
 
 /* A message from a stage to the next (activation) or the one before (gradient), or over stages. */
@@ -44,6 +45,7 @@ typedef struct simulation {
     int64_t *clock;      /* [device]: until when it is busy, or since when it waits */
     int64_t *first_end;  /* [device]: of the first batch's update */
     int *next;           /* [device] */
+    int **order;         /* [device][next]: entries in the order in which they run */
     int *in_flight;
     int64_t now;
     xm_arena_t arena;
@@ -90,23 +92,6 @@ static int64_t local_input(const simulation_t *simulation, const ap_schedule_op_
     return own < 0 || neighbour < 0 ? -1 : later(own, neighbour);
 }
 
-static int64_t pass_time(const simulation_t *simulation, const ap_schedule_op_t *op)
-{
-    const ap_pipeline_times_t *times = simulation->times;
-    int part = op->stage * simulation->schedule->slices + op->slice;
-
-    switch (op->pass) {
-    case AP_PASS_FORWARD:
-        return times->forward[part];
-    case AP_PASS_BACKWARD:
-        return times->backward[part] + (simulation->schedule->split ? 0 : times->weight[part]);
-    case AP_PASS_WEIGHT:
-        return times->weight[part];
-    default:
-        return times->update != NULL ? times->update[op->stage] : 0;
-    }
-}
-
 /* Of several batches the step is the mean distance of the updates of the device that takes longest:
  * how far devices are apart is no part of it. */
 static void note_update(simulation_t *simulation, int device, int batch, int64_t end)
@@ -118,7 +103,8 @@ static void note_update(simulation_t *simulation, int device, int batch, int64_t
     }
     if (batch == last && last > 0) {
         simulation->run->step_ns =
-            later(simulation->run->step_ns, (end - simulation->first_end[device]) / last);
+            later(simulation->run->step_ns,
+                  (end - simulation->first_end[device]) * simulation->schedule->updates / last);
     }
 }
 
@@ -139,7 +125,7 @@ static bool run_pass(simulation_t *simulation, int device, const ap_schedule_op_
         return false;
     }
     span->start_ns = later(simulation->clock[device], input);
-    span->end_ns = span->start_ns + pass_time(simulation, op);
+    span->end_ns = span->start_ns + ap_pipeline_pass_time(schedule, simulation->times, op);
     simulation->clock[device] = span->end_ns;
     of->busy_ns += span->end_ns - span->start_ns;
     of->first_ns = of->first_ns < 0 ? span->start_ns : of->first_ns;
@@ -228,6 +214,7 @@ static void hand_over(simulation_t *simulation, int device, const ap_schedule_op
         message->time = times != NULL ? times[boundary * schedule->slices + op->slice] : 0;
         channel = ap_pipeline_channel(schedule->devices, device, to);
     }
+    message->time = ap_pipeline_jittered(simulation->times, op, message->time);
     if (simulation->channels[channel].first != NULL) {
         simulation->channels[channel].last->next = message;
         simulation->channels[channel].last = message;
@@ -308,6 +295,48 @@ static bool run_entry(simulation_t *simulation, int device, const ap_schedule_op
     }
 }
 
+static bool run_next(simulation_t *simulation, int device)
+{
+    int entry = simulation->order[device][simulation->next[device]];
+
+    return run_entry(simulation, device, &simulation->schedule->ops[device][entry],
+                     &simulation->run->spans[device][entry]);
+}
+
+/* varuna: a device that waits for a gradient has its next forward pass before it, with its
+ * transfers, if the input is there and room for one more micro-batch. */
+static bool seize_forward(simulation_t *simulation, int device)
+{
+    const ap_schedule_t *schedule = simulation->schedule;
+    const ap_schedule_op_t *ops = schedule->ops[device];
+    int *order = simulation->order[device], at = simulation->next[device], from = at, count = 0;
+    int most = 2 * (schedule->devices - device), moved[3], skip;
+
+    if (schedule->kind != AP_SCHEDULE_VARUNA || ops[order[at]].pass != AP_PASS_RECEIVE_GRADIENT ||
+        simulation->in_flight[device] >= most) {
+        return false;
+    }
+    while (from < schedule->op_count[device] && ops[order[from]].pass != AP_PASS_FORWARD) {
+        ++from;
+    }
+    if (from == schedule->op_count[device]) {
+        return false;
+    }
+    if (device > 0) {
+        const message_t *message = message_of(simulation, &ops[order[--from]], 0, &skip);
+
+        if (message->end < 0) {
+            return false;
+        }
+    }
+    /* It gives to the next device, for it would not wait for a gradient otherwise. */
+    count = device > 0 ? 3 : 2;
+    memcpy(moved, order + from, (size_t)count * sizeof(*order));
+    memmove(order + at + count, order + at, (size_t)(from - at) * sizeof(*order));
+    memcpy(order + at, moved, (size_t)count * sizeof(*order));
+    return true;
+}
+
 /* The device goes on until it is busy or has to wait; it does nothing if it is busy now. */
 static void advance(simulation_t *simulation, int device)
 {
@@ -315,8 +344,8 @@ static void advance(simulation_t *simulation, int device)
     int *next = &simulation->next[device];
 
     while (simulation->clock[device] <= simulation->now && *next < schedule->op_count[device] &&
-           run_entry(simulation, device, &schedule->ops[device][*next],
-                     &simulation->run->spans[device][*next])) {
+           (run_next(simulation, device) ||
+            (seize_forward(simulation, device) && run_next(simulation, device)))) {
         ++*next;
     }
     if (simulation->clock[device] > simulation->now) {
@@ -385,7 +414,7 @@ static xm_status_t run_all(simulation_t *simulation)
         int next = simulation->next[device];
 
         if (next < schedule->op_count[device]) {
-            const ap_schedule_op_t *op = &schedule->ops[device][next];
+            const ap_schedule_op_t *op = &schedule->ops[device][simulation->order[device][next]];
 
             return xm_error_set(XM_ERR_CORRUPT,
                                 "device %d waits for ever at entry %d (%s of micro-batch %d on "
@@ -412,6 +441,9 @@ static void sum_up(const simulation_t *simulation)
         for (int i = 0; i < schedule->op_count[device]; ++i) {
             of->peak_bytes = later(of->peak_bytes, schedule->ops[device][i].held);
         }
+        if (schedule->kind == AP_SCHEDULE_VARUNA) { /* which did not follow its list */
+            of->peak_bytes = of->peak_in_flight * schedule->activation_bytes[device];
+        }
     }
     if (run->makespan_ns > 0) {
         /* Idle time counts from the start of the step to the end of the last device, filling and
@@ -421,63 +453,6 @@ static void sum_up(const simulation_t *simulation)
     if (schedule->batches == 1) {
         run->step_ns = run->makespan_ns;
     }
-}
-
-static xm_status_t check_times(const char *what, const int64_t *times, int count, double *total)
-{
-    for (int i = 0; times != NULL && i < count; ++i) {
-        if (times[i] < 0) {
-            return XM_INVALID("%s time %d is %" PRId64 " ns", what, i, times[i]);
-        }
-        *total += (double)times[i];
-    }
-    return XM_OK;
-}
-
-static xm_status_t check_all_times(const ap_schedule_t *schedule, const ap_pipeline_times_t *times)
-{
-    int parts = schedule->stages * schedule->slices;
-    const struct {
-        const char *what;
-        const int64_t *times;
-        int count;
-    } rows[] = {{"forward", times->forward, parts},
-                {"backward", times->backward, parts},
-                {"weight", times->weight, parts},
-                {"activation", times->activation, parts - schedule->slices},
-                {"gradient", times->gradient, parts - schedule->slices},
-                {"update", times->update, schedule->stages}};
-    double total = 0.0;
-
-    for (int i = 0; i < times->skip_count; ++i) {
-        const ap_pipeline_skip_t *skip = &times->skips[i];
-
-        if (schedule->stages != schedule->devices || schedule->pipelines > 1 ||
-            schedule->slices > 1 || skip->from < 0 || skip->from + 1 >= skip->to ||
-            skip->to >= schedule->stages || skip->activation < 0 || skip->gradient < 0) {
-            return XM_INVALID("%s: what passes from stage %d to stage %d over others needs one "
-                              "stage on a device and whole micro-batches",
-                              ap_schedule_name(schedule->kind), skip->from, skip->to);
-        }
-        total += (double)skip->activation + (double)skip->gradient;
-    }
-    if (times->forward == NULL || times->backward == NULL || times->weight == NULL) {
-        return XM_INVALID("times of forward, backward and weight passes are needed");
-    }
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); ++i) {
-        xm_status_t status = check_times(rows[i].what, rows[i].times, rows[i].count, &total);
-
-        if (status != XM_OK) {
-            return status;
-        }
-    }
-    /* Twice the total is more than any clock can reach, even if nothing overlaps; so no sum of
-     * times overflows. */
-    if (total * schedule->micro_batches * schedule->batches * 2.0 > (double)INT64_MAX / 4) {
-        return XM_INVALID("the passes of %d micro-batches take %g ns: too long",
-                          schedule->micro_batches * schedule->batches, total);
-    }
-    return XM_OK;
 }
 
 /* The channel from a device to another. Stages follow each other round a ring of devices, so two
@@ -518,13 +493,19 @@ static bool allocate(simulation_t *simulation)
     simulation->first_end = xm_arena_get(&simulation->arena, devices, sizeof(int64_t));
     simulation->next = xm_arena_get(&simulation->arena, devices, sizeof(int));
     simulation->in_flight = xm_arena_get(&simulation->arena, devices, sizeof(int));
+    simulation->order = xm_arena_get(&simulation->arena, devices, sizeof(int *));
     all = !run->arena.failed && !simulation->arena.failed;
     run->devices = schedule->devices;
     for (int device = 0; all && device < schedule->devices; ++device) {
         run->spans[device] = xm_arena_get(&run->arena, (size_t)schedule->op_count[device] + 1,
                                           sizeof(*run->spans[device]));
+        simulation->order[device] = xm_arena_take(
+            &simulation->arena, ((size_t)schedule->op_count[device] + 1) * sizeof(int));
         run->device[device].first_ns = -1;
-        all = run->spans[device] != NULL;
+        all = run->spans[device] != NULL && simulation->order[device] != NULL;
+        for (int i = 0; all && i < schedule->op_count[device]; ++i) {
+            simulation->order[device][i] = i;
+        }
     }
     for (size_t i = 0; all && i < messages; ++i) {
         simulation->messages[i].end = -1;
@@ -539,7 +520,7 @@ xm_status_t ap_pipeline_simulate(const ap_schedule_t *schedule, const ap_pipelin
                                  ap_pipeline_run_t **run)
 {
     simulation_t simulation = {.schedule = schedule, .times = times};
-    xm_status_t status = check_all_times(schedule, times);
+    xm_status_t status = ap_pipeline_times_check(schedule, times);
 
     if (status != XM_OK) {
         return status;

@@ -56,6 +56,10 @@ typedef struct ap_pipeline_times {
     const ap_pipeline_use_t *uses;
     int use_count;
     bool blocking;
+    /** Passes and messages take up to this share more or less than their time, evenly spread, the
+     * same ones with the same seed whatever their order is. */
+    double jitter;
+    uint64_t seed;
 } ap_pipeline_times_t;
 
 #define AP_PIPELINE_TIMES_INIT                                                                     \

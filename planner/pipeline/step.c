@@ -181,7 +181,9 @@ static xm_status_t simulate(const ap_pipeline_step_t *step, const arrays_t *arra
                                  .use_count = arrays->use_count,
                                  .skips = arrays->skips,
                                  .skip_count = arrays->skip_count,
-                                 .blocking = step->blocking};
+                                 .blocking = step->blocking,
+                                 .jitter = step->jitter,
+                                 .seed = step->seed};
     ap_schedule_t *schedule = NULL;
     xm_status_t status = ap_schedule_create(&params, &schedule);
 

@@ -50,6 +50,8 @@ typedef struct ap_pipeline_step {
     int slices;         /**< 0: 1 */
     int batches;        /**< as in ap_schedule_params_t */
     bool blocking;      /**< transfers keep devices busy */
+    double jitter;      /**< as in ap_pipeline_times_t, with its seed */
+    uint64_t seed;
     const ap_pipeline_stage_t *stages;
     int stage_count;
     /** At most one between two stages; from a stage to the next or one behind that, and with

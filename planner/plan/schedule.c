@@ -189,6 +189,8 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
                                                      : ap_schedule_chunks(simulation->kind),
                                .slices = simulation->slices,
                                .batches = simulation->batches,
+                               .jitter = simulation->jitter,
+                               .seed = simulation->seed,
                                .blocking = simulation->blocking || simulation->runtime.blocking};
     ap_cross_mesh_t *cross_mesh = NULL;
     ap_plan_view_t view;
@@ -256,8 +258,8 @@ xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind)
     return ap_plan_can_have(kind)
                ? XM_OK
                : XM_UNSUPPORTED(
-                     "%s does not keep one stage to a device or whole micro-batches, which a plan "
-                     "cannot say; autopar simulate shows what it would give",
+                     "%s does not keep one stage to a device, whole micro-batches or one update a "
+                     "step, which a plan cannot say; autopar simulate shows what it would give",
                      ap_schedule_name(kind));
 }
 

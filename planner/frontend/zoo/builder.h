@@ -36,7 +36,7 @@ int zoo_op1(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *r
 int zoo_op2(zoo_builder_t *b, ap_op_kind_t kind, const char *name, const char *rule, double flops,
             int first, int second);
 /* Most of an operator of these models. */
-enum { ZOO_OPERANDS = 4, ZOO_RESULTS = 3 };
+enum { ZOO_OPERANDS = 28, ZOO_RESULTS = 3 };
 
 /* Any operator; operands end at the first negative id. Returns its first result. */
 int zoo_any(zoo_builder_t *b, const zoo_op_t *op, const int *operands, int *results);
@@ -64,6 +64,8 @@ typedef struct zoo_model {
     int hidden, layers, heads, kv_heads, head_width, feed_forward, experts, used_experts;
     int vocabulary, sequence;
     bool head_norms; /* queries and keys are normalised (Qwen3) */
+    bool relative;   /* scores see distances instead of positions (Transformer-XL, Gopher) */
+    bool tied;       /* the head has the words of the embedding, whatever is asked for */
     /* Attention through latents (DeepSeek); 0: none. `head_width` is that of keys and values. */
     int q_latent, kv_latent, rotary_width;
     /* The first layers are dense and of another width; each of the others also has an expert for
@@ -77,7 +79,8 @@ typedef struct zoo_family {
     size_t count;
 } zoo_family_t;
 
-extern const zoo_family_t zoo_gpts, zoo_moes, zoo_wresnets, zoo_unets, zoo_decoders, zoo_t5s;
+extern const zoo_family_t zoo_gpts, zoo_moes, zoo_wresnets, zoo_unets, zoo_decoders, zoo_t5s,
+    zoo_dlrms;
 
 /* Final norm, head and cross entropy; `words` < 0: a head of its own. */
 void zoo_language_head(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params_t *params,

@@ -133,7 +133,7 @@ static int latent_attention(zoo_builder_t *b, const zoo_model_t *model, int x)
         .kind = AP_OP_CUSTOM, .name = "rotary.k", .rule = "bsp->bsp", .whole = "p", .linear = true};
     int q = latent(b, model, "q.latent", model->q_latent, x);
     int kv = latent(b, model, "kv.latent", model->kv_latent, x);
-    int operands[4];
+    int operands[] = {-1, -1, -1, -1, -1};
     const ap_shape_t *shape;
 
     operands[3] = zoo_any1(b, &rotate_k, zoo_linear(b, "k.rotary", "bsh,hp->bsp", 2, p_dims, x));

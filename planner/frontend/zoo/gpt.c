@@ -33,11 +33,28 @@ static void build_gpt(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_p
         .heads = MOE_HEADS, .feed_forward = MOE_WIDTH * (width), .experts = (number),              \
         .used_experts = 2, .vocabulary = MOE_WORDS, .sequence = SEQUENCE                           \
     }
+/* Models published with their shapes alone; the head has the words of the embedding. ERNIE is its
+ * universal module: those of its tasks have a thousandth of the parameters. */
+#define LARGE(label, width, depth, number, wide, words, length, ...)                               \
+    {                                                                                              \
+        .name = (label), .build = build_gpt, .hidden = (width), .layers = (depth),                 \
+        .heads = (number), .feed_forward = (wide), .vocabulary = (words), .sequence = (length),    \
+        .tied = true, __VA_ARGS__                                                                  \
+    }
 
 static const zoo_model_t gpts[] = {
-    GPT("gpt-125m", 768, 12, 12),  GPT("gpt-350m", 1024, 24, 16), GPT("gpt-760m", 1536, 24, 16),
-    GPT("gpt-1.3b", 2048, 24, 32), GPT("gpt-2.6b", 2560, 32, 32), GPT("gpt-6.7b", 4096, 32, 32),
-    GPT("gpt-15b", 5120, 48, 40),  GPT("gpt-39b", 8192, 48, 64),  GPT("gpt-76b", 10240, 60, 80)};
+    GPT("gpt-125m", 768, 12, 12),
+    GPT("gpt-350m", 1024, 24, 16),
+    GPT("gpt-760m", 1536, 24, 16),
+    GPT("gpt-1.3b", 2048, 24, 32),
+    GPT("gpt-2.6b", 2560, 32, 32),
+    GPT("gpt-6.7b", 4096, 32, 32),
+    GPT("gpt-15b", 5120, 48, 40),
+    GPT("gpt-39b", 8192, 48, 64),
+    GPT("gpt-76b", 10240, 60, 80),
+    LARGE("gopher-280b", 16384, 80, 128, 4 * 16384, 32000, 2048, .relative = true),
+    LARGE("ernie-3.0-titan-260b", 12288, 48, 192, 196608, 40000, 512, .relative = false),
+    LARGE("yuan-245.7b", 16384, 76, 128, 4 * 16384, 53228, 2048, .relative = false)};
 
 static const zoo_model_t moes[] = {
     MOE("moe-380m", 768, 8, 8),    MOE("moe-690m", 768, 8, 16),   MOE("moe-1.3b", 768, 16, 16),
@@ -64,7 +81,8 @@ static void split_heads(zoo_builder_t *b, int64_t width, int qkv, int *parts)
     (void)zoo_any(b, &split, operands, parts);
 }
 
-static int attention(zoo_builder_t *b, const zoo_model_t *model, int x)
+/* @p distances: of tokens, that scores see (Transformer-XL); -1: none. */
+static int attention(zoo_builder_t *b, const zoo_model_t *model, int distances, int x)
 {
     const int64_t hidden = model->hidden, heads = model->heads, width = hidden / heads;
     const int64_t qkv_dims[] = {hidden, heads, 3 * width}, qkv_bias[] = {heads, 3 * width};
@@ -75,6 +93,13 @@ static int attention(zoo_builder_t *b, const zoo_model_t *model, int x)
     y = zoo_bias(b, "qkv", "bsne,ne->bsne", 2, qkv_bias, y);
     split_heads(b, width, y, parts);
     y = zoo_op2(b, AP_OP_EINSUM, "scores", "bsnd,btnd->bnst", 2, parts[0], parts[1]);
+    if (distances >= 0) {
+        const int64_t key_dims[] = {hidden, heads, width};
+        int r = zoo_linear(b, "distance", "th,hnd->tnd", 3, key_dims, distances);
+
+        r = zoo_op2(b, AP_OP_EINSUM, "distance.scores", "bsnd,tnd->bnst", 2, parts[0], r);
+        y = zoo_op2(b, AP_OP_ELEMENTWISE, "scores.add", "bnst,bnst->bnst", 1, y, r);
+    }
     y = zoo_op1(b, AP_OP_SOFTMAX, "softmax", "bnst->bnst", 6, y);
     y = zoo_op2(b, AP_OP_EINSUM, "context", "bnst,btnd->bsnd", 2, y, parts[2]);
     y = zoo_linear(b, "out", "bsnd,ndh->bsh", 3, out_dims, y);
@@ -106,6 +131,10 @@ static int begin(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_params
     ids = zoo_input(b, "tokens", AP_DTYPE_I32, 2, tokens);
     *words = zoo_parameter(b, "embedding.w", 2, table);
     x = zoo_op2(b, AP_OP_EMBEDDING, "embedding", "bs,vh->bsh", 0, ids, *words);
+    /* Transformer-XL has no table of positions: each block sees the distance of its tokens. */
+    if (model->relative) {
+        return x;
+    }
     return zoo_op2(b, AP_OP_ELEMENTWISE, "position.add", "bsh,sh->bsh", 1, x,
                    zoo_parameter(b, "position.w", 2, positions));
 }
@@ -189,8 +218,10 @@ static void build_gpt(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_p
 {
     const int layers = params->layers > 0 ? params->layers : model->layers;
     const int64_t batch = params->batch > 0 ? params->batch : 1;
+    const int64_t distance_dims[] = {model->sequence, model->hidden};
     const bool mixture = model->experts > 0;
     int words, x = begin(b, model, params, &words);
+    int distances = model->relative ? zoo_input(b, "distances", b->dtype, 2, distance_dims) : -1;
 
     b->prefix = "block";
     for (b->block = 1; b->block <= layers; ++b->block) {
@@ -198,12 +229,13 @@ static void build_gpt(zoo_builder_t *b, const zoo_model_t *model, const ap_zoo_p
 
         zoo_layer(b, b->block);
         y = zoo_norm(b, "norm1", "bsh,h,h->bsh", model->hidden, true, x);
-        x = zoo_residual(b, "residual1", x, attention(b, model, y));
+        x = zoo_residual(b, "residual1", x, attention(b, model, distances, y));
         y = zoo_norm(b, "norm2", "bsh,h,h->bsh", model->hidden, true, x);
         y = mixture && b->block % 2 == 0 ? experts(b, model, batch, y) : feed_forward(b, model, y);
         x = zoo_residual(b, "residual2", x, y);
     }
     b->prefix = NULL;
     zoo_layer(b, layers + 1);
-    zoo_language_head(b, model, params, true, mixture || params->tied_embeddings ? words : -1, x);
+    zoo_language_head(b, model, params, true,
+                      mixture || model->tied || params->tied_embeddings ? words : -1, x);
 }

@@ -19,8 +19,8 @@
 
 enum { MAX_MLP = 1000, MAX_NAMES = 64 };
 
-static const zoo_family_t *const families[] = {&zoo_gpts,  &zoo_moes,     &zoo_wresnets,
-                                               &zoo_unets, &zoo_decoders, &zoo_t5s};
+static const zoo_family_t *const families[] = {&zoo_gpts,     &zoo_moes, &zoo_wresnets, &zoo_unets,
+                                               &zoo_decoders, &zoo_t5s,  &zoo_dlrms};
 
 enum { FAMILIES = sizeof(families) / sizeof(families[0]) };
 

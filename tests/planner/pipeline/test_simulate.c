@@ -17,6 +17,8 @@ typedef struct machine {
     int64_t activation_bytes, weight_bytes;
     const ap_pipeline_use_t *uses;
     int use_count;
+    double jitter;
+    uint64_t seed;
 } machine_t;
 
 static void simulate(const machine_t *machine, ap_schedule_t **schedule, ap_pipeline_run_t **run)
@@ -49,6 +51,8 @@ static void simulate(const machine_t *machine, ap_schedule_t **schedule, ap_pipe
     times.blocking = machine->blocking;
     times.uses = machine->uses;
     times.use_count = machine->use_count;
+    times.jitter = machine->jitter;
+    times.seed = machine->seed;
     ck_assert_xm_ok(ap_schedule_create(&params, schedule));
     ck_assert_xm_ok(ap_schedule_check(*schedule, NULL));
     ck_assert_xm_ok(ap_pipeline_simulate(*schedule, &times, run));
@@ -304,6 +308,87 @@ START_TEST(the_vs_hold_as_published_and_idle_less)
         machine.forward = machine.backward = machine.weight = 20;
         ck_assert_int_lt(step, makespan(&machine));
     }
+}
+END_TEST
+
+/* The papers' numbers, stage i counted from 0: PipeDream keeps p - i versions, and what a forward
+ * pass of stage i sees is p - 1 - i updates old; HetPipe's local staleness is p - 1 everywhere;
+ * PipeMare's forward passes are (2(p - 1 - i) + 1) / m updates late with one version. */
+START_TEST(asynchronous_schedules_keep_and_miss_as_published)
+{
+    static const ap_schedule_kind_t kinds[] = {AP_SCHEDULE_PIPEDREAM, AP_SCHEDULE_HETPIPE,
+                                               AP_SCHEDULE_PIPEMARE};
+
+    for (int p = 2; p <= 8; ++p) {
+        for (int m = p; m <= 4 * p; ++m) {
+            for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); ++i) {
+                const machine_t machine = {.kind = kinds[i],
+                                           .devices = p,
+                                           .micro_batches = m,
+                                           .batches = 4,
+                                           .forward = 10,
+                                           .backward = 13,
+                                           .weight = 7};
+                ap_schedule_t *schedule;
+                ap_pipeline_run_t *run;
+
+                simulate(&machine, &schedule, &run);
+                /* No bubble once full: the last device never waits. */
+                ck_assert_int_eq(run->device[p - 1].last_ns - run->device[p - 1].first_ns,
+                                 4 * m * 30);
+                ck_assert_int_le(run->step_ns, m * 30);
+                for (int s = 0; s < p; ++s) {
+                    int after = p - 1 - s;
+                    bool mare = kinds[i] == AP_SCHEDULE_PIPEMARE;
+                    bool dream = kinds[i] == AP_SCHEDULE_PIPEDREAM;
+
+                    ck_assert_int_eq(ap_schedule_versions(schedule, s), mare    ? 1
+                                                                        : dream ? p - s
+                                                                                : p);
+                    ck_assert_double_eq_tol(ap_schedule_delay(schedule, s),
+                                            mare    ? (2 * after + 1) / (double)m
+                                            : dream ? after
+                                                    : p - 1,
+                                            1e-12);
+                    ck_assert_int_eq(run->device[s].peak_in_flight, mare ? 2 * (p - s) : p - s);
+                }
+                ap_pipeline_run_destroy(run);
+                ap_schedule_destroy(schedule);
+            }
+        }
+    }
+}
+END_TEST
+
+/* Steady times: the same step as 1f1b's. Times that vary, the same for both: seldom longer, and
+ * shorter in the sum, by more where they vary more. */
+START_TEST(varuna_gains_where_times_vary)
+{
+    double gain[2];
+
+    for (int wide = 0; wide < 2; ++wide) {
+        int64_t steps[2] = {0, 0};
+
+        for (int p = 2; p <= 8; ++p) {
+            for (int m = p; m <= 4 * p; m += p) {
+                machine_t machine = {
+                    .devices = p, .micro_batches = m, .forward = 1000, .backward = 2000};
+
+                machine.kind = AP_SCHEDULE_VARUNA;
+                check_idle(&machine, (int64_t)(p - 1) * 3000);
+                machine.jitter = wide == 0 ? 0.1 : 0.5;
+                for (machine.seed = 1; machine.seed <= 5; ++machine.seed) {
+                    machine.kind = AP_SCHEDULE_VARUNA;
+                    steps[0] += makespan(&machine);
+                    machine.kind = AP_SCHEDULE_1F1B;
+                    steps[1] += makespan(&machine);
+                }
+            }
+        }
+        gain[wide] = 1.0 - (double)steps[0] / (double)steps[1];
+    }
+    ck_assert_double_gt(gain[0], 0.0);
+    ck_assert_double_gt(gain[1], 2 * gain[0]);
 }
 END_TEST
 
@@ -635,6 +720,8 @@ int main(void)
     TCase *unit = tcase_create("unit");
 
     tcase_set_timeout(unit, 60);
+    tcase_add_test(unit, asynchronous_schedules_keep_and_miss_as_published);
+    tcase_add_test(unit, varuna_gains_where_times_vary);
     tcase_add_test(unit, gpipe_1f1b_and_eager_idle_as_published);
     tcase_add_test(unit, interleaved_idles_a_share_of_1f1b);
     tcase_add_test(unit, chimera_idles_in_both_directions);
