@@ -111,9 +111,16 @@ INLINE void put(void *wide, bool float32, int64_t i, float value)
         }                                                                                          \
     }
 
-/* The same for each block, with its factor. */
+/* The same for each block, with its factor; of blocks that are groups the length is a constant. */
 #define FOR_BLOCKS(body)                                                                           \
-    for (int64_t first = 0; first < count; first += block) {                                       \
+    int64_t first = 0;                                                                             \
+    for (; block == GROUP && first + GROUP <= count; first += GROUP) {                             \
+        const float factor = *factors++;                                                           \
+        for (int64_t i = first; i < first + GROUP; ++i) {                                          \
+            body;                                                                                  \
+        }                                                                                          \
+    }                                                                                              \
+    for (; first < count; first += block) {                                                        \
         const int64_t end = count - first < block ? count : first + block;                         \
         const float factor = *factors++;                                                           \
         FOR_GROUPS(first, end, body)                                                               \
@@ -145,6 +152,13 @@ INLINE void put(void *wide, bool float32, int64_t i, float value)
 DEFINE_MAXIMUM(maximum16, int16_t, 0x7fff)
 DEFINE_MAXIMUM(maximum32, int32_t, 0x7fffffff)
 
+/* The bits of the float. */
+INLINE uint32_t maximum(const void *wide, bool float32, int64_t first, int64_t count)
+{
+    return float32 ? maximum32((const int32_t *)wide + first, count)
+                   : maximum16((const int16_t *)wide + first, count) << 16;
+}
+
 /* Attributes and statements cannot stand in parentheses. NOLINTBEGIN(bugprone-macro-parentheses) */
 /* The type of the wide elements is a constant in each copy of a loop. */
 #define WIDE_LOOPS(attributes, suffix, name, parameters, body)                                     \
@@ -169,14 +183,15 @@ DEFINE_MAXIMUM(maximum32, int32_t, 0x7fffffff)
     attributes static void maxima_##suffix(const void *wide, bool float32, uint32_t *maxima,       \
                                            int64_t block, int64_t count)                           \
     {                                                                                              \
-        for (int64_t first = 0; first < count; first += block) {                                   \
-            const int64_t length = count - first < block ? count - first : block;                  \
-            const uint32_t found = float32                                                         \
-                                       ? maximum32((const int32_t *)wide + first, length)          \
-                                       : maximum16((const int16_t *)wide + first, length) << 16;   \
+        int64_t first = 0;                                                                         \
                                                                                                    \
-            *maxima = most(*maxima, found);                                                        \
-            ++maxima;                                                                              \
+        for (; block == GROUP && first + GROUP <= count; first += GROUP, ++maxima) {               \
+            *maxima = most(*maxima, maximum(wide, float32, first, GROUP));                         \
+        }                                                                                          \
+        for (; first < count; first += block, ++maxima) {                                          \
+            const int64_t length = count - first < block ? count - first : block;                  \
+                                                                                                   \
+            *maxima = most(*maxima, maximum(wide, float32, first, length));                        \
         }                                                                                          \
     }                                                                                              \
     attributes static void to_bfloat16_##suffix(                                                   \
