@@ -28,13 +28,14 @@ PLANS = {"data": (1, 2, 1), "tensor": (1, 1, 2), "pipeline": (2, 1, 1)}
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
+        self.heads = HEADS
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
         self.query, self.key, self.value, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x):
         y = self.norms[0](x)
-        heads = (part(y).unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
+        heads = (part(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
         x = x + self.out(functional.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2))
         return x + self.down(functional.gelu(self.up(self.norms[1](x))))
 

@@ -16,6 +16,7 @@ import csv
 import itertools
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -391,6 +392,7 @@ def main():
     given = parser.parse_args()
     if given.rank:
         return rank_main(given)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster and the groups go then, too
     status = 0 if given.report else launch(given)
     report(given.output)
     return status
