@@ -49,7 +49,7 @@ typedef enum {
 enum { PIECES_MOST = 64, DEVICES_MOST = 1024, REPEATS = 5 };
 
 /* Programs of more moves than these are not tried with more pieces. */
-static const double moves_most = 2e6;
+static const double moves_most = 4e6;
 
 typedef struct {
     xm_cli_t *cli;
@@ -184,7 +184,7 @@ static bool fits(const options_t *o, name_t name)
     case TREES:
         return sums && links;
     default:
-        return name == RING || !links;
+        return !links;
     }
 }
 
