@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * collective-bench: programs of a collective, checked, simulated and held against the bound; and
- * with ranks run, timed and their bytes checked. As in reshard-bench, one program is the parent that
- * starts ranks and each of them.
+ * with ranks run, timed and their bytes checked. As in reshard-bench, one program is the parent
+ * that starts ranks and each of them.
  */
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +25,8 @@ static const char program_name[] = "collective-bench";
 static const char summary[] =
     "Builds programs of a collective for a mesh of devices or a matrix of links, checks that each "
     "contribution is in each result exactly once, simulates them, and compares them with the least "
-    "time that any program needs. With --run, ranks run them, hosts with NICs of the given rate are "
+    "time that any program needs. With --run, ranks run them, hosts with NICs of the given rate "
+    "are "
     "emulated, and every element is compared. docs/collective-bench.md explains the columns.";
 
 /* Programs with a name; the last of them are for links, switches and several dimensions only. */
@@ -128,11 +129,13 @@ static xm_status_t set_interconnect(options_t *o)
     int count, same, devices = 1;
     xm_status_t status = read_list("--mesh", o->mesh, 'x', 1, 0, extent, &count);
 
-    status = status == XM_OK ? read_list("--gbps", o->rates, ',', 1e-6, count, rate, &same) : status;
+    status =
+        status == XM_OK ? read_list("--gbps", o->rates, ',', 1e-6, count, rate, &same) : status;
     if (status == XM_OK) {
         status = read_list("--latency-us", o->latencies, ',', 0, count, latency, &same);
     }
-    status = status == XM_OK ? read_list("--ratio", o->ratios, ',', 1e-6, count, ratio, &same) : status;
+    status =
+        status == XM_OK ? read_list("--ratio", o->ratios, ',', 1e-6, count, ratio, &same) : status;
     if (status == XM_OK) {
         status = read_list("--coding-gbps", o->codings, ',', 0, count, coding, &same);
     }
@@ -263,9 +266,9 @@ static xm_status_t make_candidate(const options_t *o, name_t name, candidate_t *
     int first = o->pieces > 0 ? o->pieces : name == DOUBLE_TREE ? 2 : 1;
     xm_status_t status = try_pieces(o, name, first, best);
 
-    for (int pieces = 2 * first; status == XM_OK && o->pieces == 0 && pieces <= PIECES_MOST &&
-                                 2.0 * (double)best->program->count < moves_most &&
-                                 o->collective != XM_ALL_TO_ALL;
+    for (int pieces = 2 * first;
+         status == XM_OK && o->pieces == 0 && pieces <= PIECES_MOST &&
+         2.0 * (double)best->program->count < moves_most && o->collective != XM_ALL_TO_ALL;
          pieces *= 2) {
         candidate_t next;
         bool better;
@@ -326,7 +329,8 @@ static uint64_t go_through(const options_t *o, const xm_program_t *p, int rank, 
     return wrong;
 }
 
-/* Runs a program some times; the first warms up, and its bytes are checked as the last one's are. */
+/* Runs a program some times; the first warms up, and its bytes are checked as the last one's are.
+ */
 static xm_status_t measure(const options_t *o, xm_worker_t *worker, const xm_program_t *p,
                            double *median, uint64_t *wrong)
 {
@@ -368,9 +372,9 @@ static xm_status_t measure(const options_t *o, xm_worker_t *worker, const xm_pro
 
 static void print_row(xm_table_t *table, const candidate_t *c, double measured, double wrong)
 {
-    xm_table_text(table, "%s", (const char *[]){"ring", "halving-doubling", "direct", "hierarchical",
-                                                "tree", "double-tree", "server", "themis", "switch",
-                                                "trees"}[c->name]);
+    xm_table_text(table, "%s",
+                  (const char *[]){"ring", "halving-doubling", "direct", "hierarchical", "tree",
+                                   "double-tree", "server", "themis", "switch", "trees"}[c->name]);
     xm_table_number(table, 0, c->pieces);
     xm_table_number(table, 0, (double)c->program->count);
     xm_table_number(table, 4, c->bound * 1e3);
@@ -385,9 +389,9 @@ static void print_row(xm_table_t *table, const candidate_t *c, double measured, 
 static xm_status_t go(const options_t *o, xm_worker_t *worker, uint64_t *all_wrong)
 {
     static const xm_table_column_t columns[] = {
-        {"program", "", -17, false}, {"pieces", "", 7, false},    {"moves", "", 9, false},
-        {"bound", "ms", 12, false},  {"predicted", "ms", 12, false}, {"%bound", "", 7, false},
-        {"measured", "ms", 12, false}, {"ratio", "", 6, false},   {"#wrong", "", 7, false}};
+        {"program", "", -17, false},   {"pieces", "", 7, false},       {"moves", "", 9, false},
+        {"bound", "ms", 12, false},    {"predicted", "ms", 12, false}, {"%bound", "", 7, false},
+        {"measured", "ms", 12, false}, {"ratio", "", 6, false},        {"#wrong", "", 7, false}};
     xm_table_t table = {stdout, columns, sizeof(columns) / sizeof(columns[0]), .csv = o->csv};
     bool speaks = worker == NULL || xm_worker_rank(worker) == 0;
     xm_status_t status = XM_OK;
@@ -462,13 +466,14 @@ static int run_rank(const options_t *o, xm_status_t parsed, const xm_job_env_t *
 static int launch(const options_t *o)
 {
     const xm_dimension_t *nic = &o->net.dimension[1];
-    rb_options_t cluster = {.ranks = o->net.devices,
-                            .hosts = nic->extent,
-                            .ranks_per_host = o->net.dimension[0].extent,
-                            .transport = RB_TRANSPORT_UCX,
-                            .nics_per_host = 1,
-                            .nic_rates = 1,
-                            .nic_gbps = {nic->rate * 8e-9 / rb_nic_rate_payload(1, RB_EMULATION_MTU)}};
+    rb_options_t cluster = {
+        .ranks = o->net.devices,
+        .hosts = nic->extent,
+        .ranks_per_host = o->net.dimension[0].extent,
+        .transport = RB_TRANSPORT_UCX,
+        .nics_per_host = 1,
+        .nic_rates = 1,
+        .nic_gbps = {nic->rate * 8e-9 / rb_nic_rate_payload(1, RB_EMULATION_MTU)}};
 
     return rb_launch(program_name, &cluster, cluster.ranks_per_host, o->argv);
 }
@@ -478,7 +483,8 @@ static xm_status_t parse(int argc, char *const *argv, options_t *o)
     const xm_cli_option_t table[] = {
         {"collective", 0, XM_CLI_CHOICE, &o->collective,
          "all-gather|all-reduce|reduce-scatter|all-to-all", 0, 0, "What to do (all-reduce)."},
-        {"program", 0, XM_CLI_CHOICE, &o->name, NAMES, 0, 0, "One program (default: all that fit)."},
+        {"program", 0, XM_CLI_CHOICE, &o->name, NAMES, 0, 0,
+         "One program (default: all that fit)."},
         {"mesh", 0, XM_CLI_STRING, &o->mesh, "HxD", 0, 0,
          "Devices as up to four dimensions; the last is inside a host (default 4x4)."},
         {"gbps", 0, XM_CLI_STRING, &o->rates, "LIST", 0, 0,
@@ -506,8 +512,8 @@ static xm_status_t parse(int argc, char *const *argv, options_t *o)
         {"run", 0, XM_CLI_FLAG, &o->run, NULL, 0, 0, "Run the programs on ranks of HxD."},
         {"csv", 0, XM_CLI_FLAG, &o->csv, NULL, 0, 0, "Print the table as CSV."},
     };
-    xm_cli_command_t command = XM_CLI_COMMAND(program_name, NULL, summary,
-                                              "collective-bench --mesh 4x4 --gbps 1,50", table, 0, 0);
+    xm_cli_command_t command = XM_CLI_COMMAND(
+        program_name, NULL, summary, "collective-bench --mesh 4x4 --gbps 1,50", table, 0, 0);
     xm_status_t status;
 
     command.version = "collective-bench " XM_VERSION_STRING;

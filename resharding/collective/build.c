@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Builders of programs over factors of the devices, and of all-to-all. */
 #include "resharding/collective/build.h"
 
 #include <math.h>
@@ -8,7 +9,7 @@
 typedef struct {
     const xm_build_t *build;
     xm_program_t *program;
-    int *at;  /* by device: where the chunks that it works on begin */
+    int *at; /* by device: where the chunks that it works on begin */
     int length;
     xm_factor_t factor[XM_FACTORS_MOST]; /* in this piece's order */
     double load[XM_FACTORS_MOST];        /* seconds, by factor of the build */
@@ -43,8 +44,8 @@ static void scatter(builder_t *b, const xm_factor_t *factor)
     for (int step = 1; step < factor->extent; ++step) {
         for (int d = 0; d < b->build->devices; ++d) {
             int to = further(factor, d, factor->direct ? step : 1);
-            int which = place(factor, further(factor, d, factor->direct ? step
-                                                                         : factor->extent - step));
+            int which =
+                place(factor, further(factor, d, factor->direct ? step : factor->extent - step));
 
             add(b, b->at[d] + which * part, part, d, to, true);
         }
@@ -207,7 +208,8 @@ static xm_status_t check_build(const xm_build_t *build, int *chunks)
             return XM_INVALID("factor %d does not fit into %d devices", f, build->devices);
         }
     }
-    if (build->kind != XM_ALL_REDUCE && (build->last != XM_LAST_SCATTER || product != build->devices)) {
+    if (build->kind != XM_ALL_REDUCE &&
+        (build->last != XM_LAST_SCATTER || product != build->devices)) {
         return XM_INVALID("%s scatters or gathers over all devices",
                           xm_collective_name(build->kind));
     }

@@ -16,15 +16,15 @@ typedef struct {
 
 typedef struct {
     const xm_program_t *program;
-    int64_t *begin;      /* by node: its part of `event` */
-    uint32_t *event;     /* moves that a node sends or receives, in the order of the list */
-    cell_t *cell;        /* from 1 on */
+    int64_t *begin;  /* by node: its part of `event` */
+    uint32_t *event; /* moves that a node sends or receives, in the order of the list */
+    cell_t *cell;    /* from 1 on */
     size_t cells, room;
     uint32_t *writers, *readers; /* by chunk */
     uint64_t *seen;              /* by move: the last move that waits for it, and which end */
     struct {
         uint32_t before, after;
-    } *pair;
+    } * pair;
     size_t pairs, pair_room;
     bool failed;
 } find_t;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sums of elements; halves as in IEEE 754. */
 #include "resharding/collective/element.h"
 
 #include "resharding/convert.h"
@@ -10,7 +11,8 @@ enum { BLOCK = 512 };
 float xm_half_to_float(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000U) << 16, rest = (uint32_t)(half & 0x7fffU) << 13;
-    uint32_t bits = rest >= 0x0f800000U ? rest | 0x7f800000U : xm_bits_of(xm_float_of(rest) * 0x1p112F);
+    uint32_t bits =
+        rest >= 0x0f800000U ? rest | 0x7f800000U : xm_bits_of(xm_float_of(rest) * 0x1p112F);
 
     return xm_float_of(bits | sign);
 }

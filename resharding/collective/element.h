@@ -12,8 +12,8 @@
 typedef struct xm_element {
     const char *name;
     size_t size;
-    /** target[i] += source[i]; float16 and bfloat16 are added as float32 and rounded to the nearest,
-     * ties to even. */
+    /** target[i] += source[i]; float16 and bfloat16 are added as float32 and rounded to the
+     * nearest, ties to even. */
     void (*add)(void *target, const void *source, int64_t count);
     /** A whole number that the type has, as its element. */
     void (*put)(void *target, int value);

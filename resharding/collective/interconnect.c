@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Ports and links that moves occupy, and what must cross them in any program. */
 #include "resharding/collective/interconnect.h"
 
 #include <math.h>
@@ -35,7 +36,8 @@ xm_status_t xm_interconnect_use(const xm_interconnect_t *interconnect, int from,
 
     if (net->link != NULL) {
         *occupied = (xm_occupied_t){.dimension = &net->dimension[0]};
-        if (from >= net->devices || to >= net->devices || net->link[from * net->devices + to] <= 0) {
+        if (from >= net->devices || to >= net->devices ||
+            net->link[from * net->devices + to] <= 0) {
             return XM_INVALID("no link goes from node %d to %d", from, to);
         }
         occupied->resource[occupied->count++] = from * net->devices + to;
@@ -152,7 +154,8 @@ xm_status_t xm_collective_bound(const xm_interconnect_t *interconnect, xm_collec
             for (int from = 0; from < net->devices; ++from) {
                 in += net->link[from * net->devices + d];
             }
-            *seconds = fmax(*seconds, bytes * (1 - 1.0 / net->devices) / in * net->dimension[0].ratio);
+            *seconds =
+                fmax(*seconds, bytes * (1 - 1.0 / net->devices) / in * net->dimension[0].ratio);
         }
     } else if (packed > 0) {
         *seconds = fmax(*seconds, bytes / packed * net->dimension[0].ratio);

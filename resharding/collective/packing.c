@@ -17,9 +17,9 @@ static const double growth = 60;
 
 typedef struct {
     const xm_interconnect_t *net;
-    double *load, *length; /* by link; equal in both directions */
-    int *parent, *order;   /* of the round's tree: by device; devices, parents first */
-    double *near;          /* scratch */
+    double *load, *length;        /* by link; equal in both directions */
+    int *parent, *order;          /* of the round's tree: by device; devices, parents first */
+    double *near;                 /* scratch */
     int *parents, *orders, *uses; /* of the trees found: parents and orders, one after the other */
     int trees;
 } packing_t;
@@ -142,8 +142,8 @@ static xm_status_t emit(const packing_t *p, int pieces, xm_program_t **program)
                 bool up = i < n;
                 int d = order[up ? n - i : i - n + 1];
 
-                status = xm_program_add(*program, (xm_move_t){made, 1, up ? d : parent[d],
-                                                              up ? parent[d] : d, up});
+                status = xm_program_add(
+                    *program, (xm_move_t){made, 1, up ? d : parent[d], up ? parent[d] : d, up});
             }
             ++made;
         }

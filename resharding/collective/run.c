@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Each rank goes through its sends and its receives in the order of the list, and looks a window
- * ahead for those that need not wait. The first move of the list that has not ended is always in the
- * windows of both its ends, so a program cannot get stuck.
+ * ahead for those that need not wait. The first move of the list that has not ended is always in
+ * the windows of both its ends, so a program cannot get stuck.
  */
 #include "resharding/collective/run.h"
 
@@ -126,10 +126,10 @@ static xm_status_t post(run_t *run, slot_t *slot, uint32_t m, bool receives)
         place = slot->staging;
     }
     if (status == XM_OK && bytes > 0) { /* there may be more chunks than elements */
-        status = receives ? xm_transport_receive(run->transport, move->from, m, place, bytes, NULL,
-                                                 &slot->op)
-                          : xm_transport_send(run->transport, move->to, m, place, bytes, NULL,
-                                              &slot->op);
+        status =
+            receives
+                ? xm_transport_receive(run->transport, move->from, m, place, bytes, NULL, &slot->op)
+                : xm_transport_send(run->transport, move->to, m, place, bytes, NULL, &slot->op);
     }
     if (status != XM_IN_PROGRESS) {
         end_move(slot, status);
@@ -178,7 +178,8 @@ static xm_status_t prepare(run_t *run)
             side->ended == NULL) {
             return XM_NO_MEMORY("running %zu moves", p->count);
         }
-        memcpy(run->waits[end], end == 0 ? d->send_waits : d->receive_waits, p->count * sizeof(int));
+        memcpy(run->waits[end], end == 0 ? d->send_waits : d->receive_waits,
+               p->count * sizeof(int));
         for (size_t m = 0; m < p->count; ++m) {
             if ((end == 0 ? p->moves[m].from : p->moves[m].to) == rank) {
                 side->moves[side->count++] = (uint32_t)m;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* From event to event: moves leave their ports or links, and arrive. */
 #include "resharding/collective/simulate.h"
 
 #include <math.h>
@@ -152,15 +153,24 @@ static void leave(simulation_t *s, uint32_t m)
     for (int r = 0; r < use.count; ++r) {
         s->busy[use.resource[r]] = false;
     }
-    for (int r = 0; r < use.count; ++r) {
-        queue_t *queue = &s->waiting[use.resource[r]];
+    while (s->status == XM_OK) {
+        queue_t *next = NULL;
 
-        while (queue->count > 0 && !s->busy[use.resource[r]] && s->status == XM_OK) {
-            uint32_t first = queue->moves[0];
+        for (int r = 0; r < use.count; ++r) {
+            queue_t *queue = &s->waiting[use.resource[r]];
 
-            pop_move(queue);
-            begin(s, first);
+            if (queue->count > 0 && !s->busy[use.resource[r]] &&
+                (next == NULL || queue->moves[0] < next->moves[0])) {
+                next = queue;
+            }
         }
+        if (next == NULL) {
+            return;
+        }
+        uint32_t first = next->moves[0];
+
+        pop_move(next);
+        begin(s, first);
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Programs against brute force: numbers are moved and added as the list says, in any order that its
- * dependencies leave; simulated times against bounds, which are found in another way for small cases. */
+ * dependencies leave; simulated times against bounds, which are found in another way for small
+ * cases. */
 #include "resharding/collective.h"
 
 #include <math.h>
@@ -53,8 +54,9 @@ static void random_build(xm_random_t *random, const xm_interconnect_t *net, xm_b
     }
 }
 
-/* Does the moves one at a time, always a random one of those that nothing holds back, with a power of
- * 16 for each device's contribution: a digit other than 1 shows what is missing or twice there. */
+/* Does the moves one at a time, always a random one of those that nothing holds back, with a power
+ * of 16 for each device's contribution: a digit other than 1 shows what is missing or twice there.
+ */
 static bool computes(const xm_program_t *p, xm_random_t *random)
 {
     static uint64_t value[2 * DEVICES][CHUNKS];
@@ -123,9 +125,9 @@ START_TEST(programs_compute_their_collectives_in_any_order)
         ck_assert_xm_ok(xm_program_check(p));
         ck_assert(computes(p, &random));
         ck_assert_xm_ok(xm_program_simulate(p, &net, 10000, &seconds));
-        ck_assert_xm_ok(xm_collective_bound(&net, build.kind, build.last == XM_LAST_SWITCH,
-                                            10000.0 / (build.kind == XM_ALL_TO_ALL ? net.devices : 1), 0,
-                                            &bound));
+        ck_assert_xm_ok(xm_collective_bound(
+            &net, build.kind, build.last == XM_LAST_SWITCH,
+            10000.0 / (build.kind == XM_ALL_TO_ALL ? net.devices : 1), 0, &bound));
         /* Chunks are whole bytes. */
         ck_assert_msg(seconds >= bound * 0.99, "%g below %g, case %d", seconds, bound, i);
         xm_program_destroy(p);
@@ -166,8 +168,8 @@ START_TEST(the_checker_finds_what_is_wrong)
         }
         right = xm_program_check(p) == XM_OK;
         wrong += !right;
-        /* What is right computes; the checker refuses more: empty data that is sent in vain, and what
-         * is doubled and then copied over. */
+        /* What is right computes; the checker refuses more: empty data that is sent in vain, and
+         * what is doubled and then copied over. */
         ck_assert(!right || computes(p, &random));
         xm_program_destroy(p);
     }
@@ -175,7 +177,8 @@ START_TEST(the_checker_finds_what_is_wrong)
 }
 END_TEST
 
-/* The most trees that fit between the parts of any partition (Tutte, Nash-Williams), over all of them. */
+/* The most trees that fit between the parts of any partition (Tutte, Nash-Williams), over all of
+ * them. */
 static double strength(const xm_interconnect_t *net, int *part, int device, int parts)
 {
     int n = net->devices;
@@ -227,7 +230,11 @@ END_TEST
 START_TEST(programs_of_512_devices_are_near_the_bound)
 {
     xm_interconnect_t net = {.devices = 512, .dimensions = 2};
-    xm_build_t build = {.kind = XM_ALL_REDUCE, .devices = 512, .pieces = 24, .factors = 2, .factor = {{1, 8, false}, {8, 64, false}}};
+    xm_build_t build = {.kind = XM_ALL_REDUCE,
+                        .devices = 512,
+                        .pieces = 24,
+                        .factors = 2,
+                        .factor = {{1, 8, false}, {8, 64, false}}};
     xm_program_t *p;
     double seconds, bound;
 
