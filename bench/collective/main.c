@@ -54,7 +54,7 @@ static const double moves_most = 4e6;
 
 typedef struct {
     xm_cli_t *cli;
-    const char *mesh, *rates, *latencies, *ratios, *codings, *links, *prices;
+    const char *mesh, *rates, *latencies, *overheads, *ratios, *codings, *links, *prices;
     char *const *argv;
     uint64_t size;
     int collective, name, pieces, type, servers;
@@ -125,7 +125,7 @@ static xm_status_t read_links(options_t *o)
 
 static xm_status_t set_interconnect(options_t *o)
 {
-    double extent[4], rate[4], latency[4], ratio[4], coding[4];
+    double extent[4], rate[4], latency[4], overhead[4], ratio[4], coding[4];
     int count, same, devices = 1;
     xm_status_t status = read_list("--mesh", o->mesh, 'x', 1, 0, extent, &count);
 
@@ -136,6 +136,9 @@ static xm_status_t set_interconnect(options_t *o)
     }
     status =
         status == XM_OK ? read_list("--ratio", o->ratios, ',', 1e-6, count, ratio, &same) : status;
+    if (status == XM_OK) {
+        status = read_list("--overhead-us", o->overheads, ',', 0, count, overhead, &same);
+    }
     if (status == XM_OK) {
         status = read_list("--coding-gbps", o->codings, ',', 0, count, coding, &same);
     }
@@ -152,6 +155,7 @@ static xm_status_t set_interconnect(options_t *o)
                                                            .share = nic ? devices : 1,
                                                            .rate = rate[i] * 1e9 / 8,
                                                            .latency = latency[i] * 1e-6,
+                                                           .overhead = overhead[i] * 1e-6,
                                                            .ratio = ratio[i],
                                                            .coding = coding[i] * 1e9 / 8};
         devices *= (int)extent[i];
@@ -490,6 +494,8 @@ static xm_status_t parse(int argc, char *const *argv, options_t *o)
         {"gbps", 0, XM_CLI_STRING, &o->rates, "LIST", 0, 0,
          "Gbit/s of data of a port in each dimension, in the mesh's order (default 10)."},
         {"latency-us", 0, XM_CLI_STRING, &o->latencies, "LIST", 0, 0, "Latencies (default 0)."},
+        {"overhead-us", 0, XM_CLI_STRING, &o->overheads, "LIST", 0, 0,
+         "Time that a move occupies its ports besides its bytes, by dimension (default 0)."},
         {"rails", 0, XM_CLI_FLAG, &o->rails, NULL, 0, 0,
          "Every device has a port in the last dimension but one; else those of a host share it."},
         {"links", 0, XM_CLI_STRING, &o->links, "FILE", 0, 0,
@@ -537,6 +543,7 @@ int main(int argc, char **argv)
     options_t o = {.mesh = "4x4",
                    .rates = "10",
                    .latencies = "0",
+                   .overheads = "0",
                    .ratios = "1",
                    .codings = "0",
                    .size = 64 << 20,

@@ -18,11 +18,12 @@ enum { XM_INTERCONNECT_MOST = 4 };
 
 typedef struct xm_dimension {
     int extent;
-    int share;      /**< devices that share a port, neighbours in number */
-    double rate;    /**< bytes/s of a port, per direction */
-    double latency; /**< seconds */
-    double ratio;   /**< bytes on the wire for a byte of data */
-    double coding;  /**< bytes/s of data that are encoded and decoded; 0: at once */
+    int share;       /**< devices that share a port, neighbours in number */
+    double rate;     /**< bytes/s of a port, per direction */
+    double latency;  /**< seconds */
+    double overhead; /**< seconds that a move occupies its ports besides its bytes */
+    double ratio;    /**< bytes on the wire for a byte of data */
+    double coding;   /**< bytes/s of data that are encoded and decoded; 0: at once */
 } xm_dimension_t;
 
 typedef struct xm_interconnect {

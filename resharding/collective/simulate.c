@@ -118,7 +118,7 @@ static void begin(simulation_t *s, uint32_t m)
         s->busy[use.resource[r]] = true;
     }
     coding = use.dimension->coding > 0 ? bytes / use.dimension->coding : 0;
-    end = s->now + bytes / use.rate;
+    end = s->now + use.dimension->overhead + bytes / use.rate;
     push_event(s, (event_t){end, m, false});
     push_event(s, (event_t){end + use.dimension->latency + 2 * coding, m, true});
 }
