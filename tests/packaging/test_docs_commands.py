@@ -23,7 +23,7 @@ SOURCE, BUILD = os.environ["SOURCE_DIR"], os.environ["BUILD_DIR"]
 FIXTURES = os.path.join(SOURCE, "tests", "fixtures")
 COMMAND = (
     r"(?!autopar \w+: )(?:\$ |(?:[A-Z_]+=\S* )*(?:mpirun|srun|torchrun|pip|apt|sudo|cmake|ctest|ninja|cpack|mkdocs|python3|autopar|reshard-bench|"
-    r"transport-bench|pipeline-bench|emulated-cluster|(?:\./|bench/|scripts/|tests/)[\w/.-]+) [^:=|])"
+    r"transport-bench|collective-bench|pipeline-bench|emulated-cluster|(?:\./|bench/|scripts/|tests/)[\w/.-]+) [^:=|])"
 )
 GIVEN = {
     "model.onnx": "onnx/block-dynamic.onnx", "step.hlo": "hlo/mlp12-b1024-h128.hlo",

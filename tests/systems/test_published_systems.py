@@ -14,7 +14,8 @@ import tempfile
 import unittest
 
 SOURCE = os.environ["SOURCE_DIR"]
-PROGRAMS = {"autopar": os.environ["AUTOPAR"], "reshard-bench": os.environ["RESHARD_BENCH"]}
+PROGRAMS = {"autopar": os.environ["AUTOPAR"], "reshard-bench": os.environ["RESHARD_BENCH"],
+            "collective-bench": os.path.join(os.path.dirname(os.environ["RESHARD_BENCH"]), "collective-bench")}
 SYSTEMS = """ColocRL HDP GPipe torchgpipe GDP Pesto vPipe Spotlight Placeto REGAL PipeDream PipeDream-2BW DNN-partitioning HetPipe
 DAPPLE PipeTransformer Chimera TAPP RaNNC HeterPS FTPipe OptCNN FlexFlow Tofu AccPar TensorOpt ROC Double_Recursive PaSE P² Automap
 Auto-MAP Piper GSPMD DistIR Neo Adaptive_Paddle Alpa TASO Megatron_1D,_2D,_2.5D,_3D_TP Scotch Kernighan-Lin Karmarkar-Karp CPLEX Gopher

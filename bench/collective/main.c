@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * collective-bench: programs of a collective, checked, simulated and held against the bound; and
+ * with ranks run, timed and their bytes checked. As in reshard-bench, one program is the parent
+ * that starts ranks and each of them.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/cases.h"
+#include "bench/cluster.h"
+#include "bench/run.h"
+#include "cli_support.h"
+#include "comm/base.h"
+#include "comm/job.h"
+#include "comm/profile.h"
+#include "comm/worker.h"
+#include "resharding/collective.h"
+#include <crossmesh/version.h>
+
+static const char program_name[] = "collective-bench";
+
+static const char summary[] =
+    "Builds programs of a collective for a mesh of devices or a matrix of links, checks that each "
+    "contribution is in each result exactly once, simulates them, and compares them with the least "
+    "time that any program needs. With --run, ranks run them, hosts with NICs of the given rate "
+    "are "
+    "emulated, and every element is compared. docs/collective-bench.md explains the columns.";
+
+/* Programs with a name; the last of them are for links, switches and several dimensions only. */
+typedef enum {
+    RING,
+    HALVING_DOUBLING,
+    DIRECT,
+    HIERARCHICAL,
+    TREE,
+    DOUBLE_TREE,
+    SERVER,
+    THEMIS,
+    SWITCH,
+    TREES,
+    PROGRAMS
+} name_t;
+
+#define NAMES                                                                                      \
+    "ring|halving-doubling|direct|hierarchical|tree|double-tree|server|themis|switch|trees"
+
+enum { PIECES_MOST = 64, DEVICES_MOST = 1024, REPEATS = 5 };
+
+/* Programs of more moves than these are not tried with more pieces. */
+static const double moves_most = 4e6;
+
+typedef struct {
+    xm_cli_t *cli;
+    const char *mesh, *rates, *latencies, *overheads, *ratios, *codings, *links, *prices;
+    char *const *argv;
+    uint64_t size;
+    int collective, name, pieces, type, servers;
+    double fallback;
+    bool run, rails, csv;
+    xm_interconnect_t net;
+} options_t;
+
+typedef struct {
+    name_t name;
+    int pieces;
+    xm_program_t *program;
+    double seconds, bound;
+} candidate_t;
+
+/* Reads "1,2.5", one number for each dimension, the slowest dimension first as in the mesh; one
+ * number alone is for all. */
+static xm_status_t read_list(const char *what, const char *text, char separator, double least,
+                             int wanted, double *values, int *count)
+{
+    *count = 0;
+    for (const char *at = text; at != NULL;) {
+        size_t length = strcspn(at, (char[]){separator, '\0'});
+        char item[40];
+        xm_status_t status;
+
+        if (*count == XM_INTERCONNECT_MOST || length >= sizeof(item)) {
+            return XM_INVALID("%s has 1 to %d numbers, not '%s'", what, XM_INTERCONNECT_MOST, text);
+        }
+        (void)snprintf(item, sizeof(item), "%.*s", (int)length, at);
+        status = xm_text_parse_double(what, item, least, 1e12, &values[(*count)++]);
+        if (status < 0) {
+            return status;
+        }
+        at = at[length] == separator ? at + length + 1 : NULL;
+    }
+    while (*count == 1 && *count < wanted) {
+        for (; *count < wanted; ++*count) {
+            values[*count] = values[0];
+        }
+    }
+    return wanted == 0 || *count == wanted
+               ? XM_OK
+               : XM_INVALID("%s has %d numbers, the mesh has %d dimensions", what, *count, wanted);
+}
+
+/* A file of n lines of n rates in Gbit/s; 0 where there is no link. */
+static xm_status_t read_links(options_t *o)
+{
+    FILE *file = fopen(o->links, "r");
+    int n = o->net.devices, read = 0;
+    xm_status_t status = XM_OK;
+
+    o->net.link = calloc((size_t)n * (size_t)n, sizeof(double));
+    if (file == NULL) {
+        return XM_NOT_FOUND("cannot read the links of '%s'", o->links);
+    }
+    while (o->net.link != NULL && read < n * n && fscanf(file, "%lf", &o->net.link[read]) == 1 &&
+           o->net.link[read] >= 0 && o->net.link[read] < 1e9) {
+        o->net.link[read++] *= 1e9 / 8;
+    }
+    if (read < n * n) {
+        status = XM_INVALID("'%s' does not have %d x %d rates", o->links, n, n);
+    }
+    (void)fclose(file);
+    return status;
+}
+
+static xm_status_t set_interconnect(options_t *o)
+{
+    double extent[4], rate[4], latency[4], overhead[4], ratio[4], coding[4];
+    int count, same, devices = 1;
+    xm_status_t status = read_list("--mesh", o->mesh, 'x', 1, 0, extent, &count);
+
+    status =
+        status == XM_OK ? read_list("--gbps", o->rates, ',', 1e-6, count, rate, &same) : status;
+    if (status == XM_OK) {
+        status = read_list("--latency-us", o->latencies, ',', 0, count, latency, &same);
+    }
+    status =
+        status == XM_OK ? read_list("--ratio", o->ratios, ',', 1e-6, count, ratio, &same) : status;
+    if (status == XM_OK) {
+        status = read_list("--overhead-us", o->overheads, ',', 0, count, overhead, &same);
+    }
+    if (status == XM_OK) {
+        status = read_list("--coding-gbps", o->codings, ',', 0, count, coding, &same);
+    }
+    if (status < 0) {
+        return status;
+    }
+    for (int i = count - 1; i >= 0; --i) {
+        bool nic = i == count - 2 && !o->rails; /* shared by the devices of a host */
+
+        if (extent[i] > DEVICES_MOST || devices * extent[i] > DEVICES_MOST) {
+            return XM_INVALID("--mesh has at most %d devices", DEVICES_MOST);
+        }
+        o->net.dimension[count - 1 - i] = (xm_dimension_t){.extent = (int)extent[i],
+                                                           .share = nic ? devices : 1,
+                                                           .rate = rate[i] * 1e9 / 8,
+                                                           .latency = latency[i] * 1e-6,
+                                                           .overhead = overhead[i] * 1e-6,
+                                                           .ratio = ratio[i],
+                                                           .coding = coding[i] * 1e9 / 8};
+        devices *= (int)extent[i];
+    }
+    o->net.dimensions = count;
+    o->net.devices = devices;
+    if (devices < 2) {
+        return XM_INVALID("--mesh needs two devices");
+    }
+    return o->links != NULL ? read_links(o) : XM_OK;
+}
+
+static bool fits(const options_t *o, name_t name)
+{
+    int n = o->net.devices;
+    bool sums = o->collective == XM_ALL_REDUCE, links = o->net.link != NULL;
+
+    if (o->collective == XM_ALL_TO_ALL) {
+        return name == DIRECT;
+    }
+    switch (name) {
+    case HALVING_DOUBLING:
+        return (n & (n - 1)) == 0 && !links;
+    case HIERARCHICAL:
+    case THEMIS:
+        return o->net.dimensions > 1 && !links;
+    case TREE:
+    case DOUBLE_TREE:
+    case SERVER:
+        return sums && !links;
+    case SWITCH:
+        return sums && !links && !o->run;
+    case TREES:
+        return sums && links;
+    default:
+        return !links;
+    }
+}
+
+/* The factors of a named program: what build.h says of them. */
+static void set_build(const options_t *o, name_t name, int pieces, xm_build_t *build)
+{
+    const xm_interconnect_t *net = &o->net;
+
+    *build = (xm_build_t){.kind = (xm_collective_t)o->collective,
+                          .devices = net->devices,
+                          .pieces = pieces,
+                          .servers = o->servers,
+                          .fallback = o->fallback,
+                          .factors = 1,
+                          .factor = {{1, net->devices, name == DIRECT}}};
+    if (name == HALVING_DOUBLING) {
+        for (build->factors = 0; 1 << build->factors < net->devices; ++build->factors) {
+            build->factor[build->factors] = (xm_factor_t){1 << build->factors, 2, true};
+        }
+    }
+    if (name == HIERARCHICAL || name == THEMIS || name == SWITCH) {
+        build->factors = net->dimensions;
+        for (int k = 0, stride = 1; k < net->dimensions; stride *= net->dimension[k++].extent) {
+            build->factor[k] = (xm_factor_t){stride, net->dimension[k].extent, false};
+        }
+    }
+    build->balance = name == THEMIS ? net : NULL;
+    build->last = name == TREE          ? XM_LAST_TREE
+                  : name == DOUBLE_TREE ? XM_LAST_DOUBLE_TREE
+                  : name == SERVER      ? XM_LAST_SERVER
+                  : name == SWITCH      ? XM_LAST_SWITCH
+                                        : XM_LAST_SCATTER;
+}
+
+/* What a collective's buffer of the given size has for the whole program: of all-to-all, those of
+ * all devices. */
+static int64_t program_elements(const options_t *o)
+{
+    int64_t elements = (int64_t)(o->size / xm_elements[o->type].size);
+
+    return o->collective == XM_ALL_TO_ALL ? elements * o->net.devices : elements;
+}
+
+static xm_status_t try_pieces(const options_t *o, name_t name, int pieces, candidate_t *candidate)
+{
+    double packed = 0;
+    xm_build_t build;
+    xm_status_t status;
+
+    *candidate = (candidate_t){.name = name, .pieces = pieces};
+    if (o->collective == XM_ALL_TO_ALL) {
+        status = xm_build_all_to_all(o->net.devices, &candidate->program);
+    } else if (name == TREES) {
+        status = xm_build_packed_trees(&o->net, pieces, &packed, &candidate->program);
+    } else {
+        set_build(o, name, pieces, &build);
+        status = xm_build_factored(&build, &candidate->program);
+    }
+    if (status == XM_OK) {
+        status = xm_program_check(candidate->program);
+    }
+    if (status == XM_OK) {
+        status = xm_program_simulate(candidate->program, &o->net,
+                                     program_elements(o) * (int64_t)xm_elements[o->type].size,
+                                     &candidate->seconds);
+    }
+    return status == XM_OK
+               ? xm_collective_bound(&o->net, (xm_collective_t)o->collective, name == SWITCH,
+                                     (double)o->size, packed, &candidate->bound)
+               : status;
+}
+
+/* Tries 1, 2, 4, … pieces, unless a number is given, until more of them are no better. */
+static xm_status_t make_candidate(const options_t *o, name_t name, candidate_t *best)
+{
+    int first = o->pieces > 0 ? o->pieces : name == DOUBLE_TREE ? 2 : 1;
+    xm_status_t status = try_pieces(o, name, first, best);
+
+    for (int pieces = 2 * first;
+         status == XM_OK && o->pieces == 0 && pieces <= PIECES_MOST &&
+         2.0 * (double)best->program->count < moves_most && o->collective != XM_ALL_TO_ALL;
+         pieces *= 2) {
+        candidate_t next;
+        bool better;
+
+        status = try_pieces(o, name, pieces, &next);
+        better = status == XM_OK && next.seconds < best->seconds * 0.999;
+        xm_program_destroy(better ? best->program : next.program);
+        if (!better) {
+            break;
+        }
+        *best = next;
+    }
+    return status;
+}
+
+/* Small whole numbers, whose sums every type has. */
+static int contribution(int rank, int64_t element)
+{
+    return (int)((xm_random_of((uint64_t)element * 31 + (uint64_t)rank)) % 3);
+}
+
+static void put(const options_t *o, uint8_t *data, int64_t element, int value)
+{
+    const xm_element_t *type = &xm_elements[o->type];
+
+    type->put(data + (size_t)element * type->size, value);
+}
+
+/* What a rank has at first, or must have in the end, in each chunk that it has anything of. */
+static uint64_t go_through(const options_t *o, const xm_program_t *p, int rank, uint8_t *data,
+                           bool result)
+{
+    const size_t size = xm_elements[o->type].size;
+    uint64_t wrong = 0;
+
+    for (int c = 0; c < p->chunks; ++c) {
+        int64_t end = xm_program_first(p, c + 1, program_elements(o));
+        int who = result ? p->goal[c] : p->home[c];
+
+        for (int64_t e = xm_program_first(p, c, program_elements(o)); e < end; ++e) {
+            uint8_t expected[8];
+            int sum = contribution(p->home[c] < 0 ? rank : p->home[c], e);
+
+            if (!result) {
+                put(o, data, e, who >= 0 && who != rank ? 0 : sum);
+                continue;
+            }
+            if (who >= 0 && who != rank) {
+                break;
+            }
+            for (int r = 0; r < p->devices && p->home[c] < 0; ++r) {
+                sum = (r == 0 ? 0 : sum) + contribution(r, e);
+            }
+            put(o, expected, 0, sum);
+            wrong += memcmp(expected, data + (size_t)e * size, size) != 0;
+        }
+    }
+    return wrong;
+}
+
+/* Runs a program some times; the first warms up, and its bytes are checked as the last one's are.
+ */
+static xm_status_t measure(const options_t *o, xm_worker_t *worker, const xm_program_t *p,
+                           double *median, uint64_t *wrong)
+{
+    uint8_t *data = calloc((size_t)program_elements(o) + 1, xm_elements[o->type].size);
+    uint64_t *all = calloc((size_t)p->devices, sizeof(*all)), mine = 0;
+    double times[REPEATS];
+    xm_dependencies_t dependencies = {0};
+    xm_status_t status = data != NULL && all != NULL ? xm_dependencies_find(p, &dependencies)
+                                                     : XM_NO_MEMORY("the data of a rank");
+
+    for (int i = 0; i <= REPEATS && status == XM_OK; ++i) {
+        int64_t start;
+
+        (void)go_through(o, p, xm_worker_rank(worker), data, false);
+        status = xm_worker_barrier(worker);
+        start = xm_worker_now(worker);
+        if (status == XM_OK) {
+            status = xm_program_run(p, &dependencies, worker, &xm_elements[o->type], data,
+                                    program_elements(o));
+        }
+        status = status == XM_OK ? xm_worker_barrier(worker) : status;
+        times[i > 0 ? i - 1 : 0] = (double)(xm_worker_now(worker) - start) * 1e-9;
+        if (status == XM_OK && (i == 0 || i == REPEATS)) {
+            mine += go_through(o, p, xm_worker_rank(worker), data, true);
+        }
+    }
+    if (status == XM_OK) {
+        status = xm_worker_allgather(worker, &mine, all, sizeof(mine));
+    }
+    for (int r = 0; status == XM_OK && r < p->devices; ++r) {
+        *wrong += all[r];
+    }
+    *median = status == XM_OK ? xm_array_median(times, REPEATS) : NAN;
+    xm_dependencies_clear(&dependencies);
+    free(all);
+    free(data);
+    return status;
+}
+
+static void print_row(xm_table_t *table, const candidate_t *c, double measured, double wrong)
+{
+    xm_table_text(table, "%s",
+                  (const char *[]){"ring", "halving-doubling", "direct", "hierarchical", "tree",
+                                   "double-tree", "server", "themis", "switch", "trees"}[c->name]);
+    xm_table_number(table, 0, c->pieces);
+    xm_table_number(table, 0, (double)c->program->count);
+    xm_table_number(table, 4, c->bound * 1e3);
+    xm_table_number(table, 4, c->seconds * 1e3);
+    xm_table_number(table, 1, 100 * c->bound / c->seconds);
+    xm_table_number(table, 4, measured * 1e3);
+    xm_table_number(table, 2, measured / c->seconds);
+    xm_table_number(table, 0, wrong);
+}
+
+/* All programs that are asked for; with a worker each is run. The fastest is named at the end. */
+static xm_status_t go(const options_t *o, xm_worker_t *worker, uint64_t *all_wrong)
+{
+    static const xm_table_column_t columns[] = {
+        {"program", "", -17, false},   {"pieces", "", 7, false},       {"moves", "", 9, false},
+        {"bound", "ms", 12, false},    {"predicted", "ms", 12, false}, {"%bound", "", 7, false},
+        {"measured", "ms", 12, false}, {"ratio", "", 6, false},        {"#wrong", "", 7, false}};
+    xm_table_t table = {stdout, columns, sizeof(columns) / sizeof(columns[0]), .csv = o->csv};
+    bool speaks = worker == NULL || xm_worker_rank(worker) == 0;
+    xm_status_t status = XM_OK;
+
+    if (speaks) {
+        xm_table_head(&table);
+    }
+    for (int name = 0; name < PROGRAMS && status == XM_OK; ++name) {
+        double measured = NAN;
+        uint64_t wrong = 0;
+        candidate_t c = {0};
+
+        if (!fits(o, (name_t)name) || (o->name >= 0 && o->name != name)) {
+            continue;
+        }
+        status = make_candidate(o, (name_t)name, &c);
+        if (status == XM_OK && worker != NULL) {
+            status = measure(o, worker, c.program, &measured, &wrong);
+        }
+        if (status == XM_OK && speaks) {
+            print_row(&table, &c, measured, worker != NULL ? (double)wrong : NAN);
+        }
+        *all_wrong += wrong;
+        xm_program_destroy(c.program);
+    }
+    return status;
+}
+
+/* LIBRA: at the same price as the given rates, each dimension gets what the hierarchical all-reduce
+ * moves there, so that all are busy equally long: T = sum of price times bytes, over the budget. */
+static xm_status_t allocate(options_t *o)
+{
+    double price[4], bytes[4], budget = 0, weight = 0, part = 1;
+    int count, n = o->net.dimensions;
+    xm_status_t status = read_list("--prices", o->prices, ',', 1e-9, n, price, &count);
+
+    for (int k = 0; k < n && status == XM_OK; ++k) {
+        const xm_dimension_t *d = &o->net.dimension[k];
+
+        bytes[k] = part * (1 - 1.0 / d->extent) * d->share * d->ratio;
+        part /= d->extent;
+        budget += price[n - 1 - k] * d->rate / d->share;
+        weight += price[n - 1 - k] * bytes[k] / d->share;
+    }
+    for (int k = n - 1; k >= 0 && status == XM_OK; --k) {
+        o->net.dimension[k].rate = budget * bytes[k] / weight;
+        printf("# dimension of %d: %.3f Gbit/s\n", o->net.dimension[k].extent,
+               o->net.dimension[k].rate * 8e-9);
+    }
+    return status;
+}
+
+static int run_rank(const options_t *o, xm_status_t parsed, const xm_job_env_t *env)
+{
+    xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
+    xm_worker_t *worker = NULL;
+    xm_error_t failure;
+    uint64_t wrong = 0;
+    xm_status_t status = parsed;
+
+    params.listen_fd = xm_launch_listen_fd();
+    status = status == XM_OK ? xm_worker_create(env, &params, &worker) : status;
+    status = status == XM_OK ? go(o, worker, &wrong) : status;
+    xm_error_save(&failure, status);
+    if (status < 0) {
+        (void)xm_cli_fail_rank(env->rank == 0, program_name, status);
+    }
+    xm_worker_destroy(worker, status < 0 ? failure.sentence : NULL);
+    return status < 0 || wrong > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+static int launch(const options_t *o)
+{
+    const xm_dimension_t *nic = &o->net.dimension[1];
+    rb_options_t cluster = {
+        .ranks = o->net.devices,
+        .hosts = nic->extent,
+        .ranks_per_host = o->net.dimension[0].extent,
+        .transport = RB_TRANSPORT_UCX,
+        .nics_per_host = 1,
+        .nic_rates = 1,
+        .nic_gbps = {nic->rate * 8e-9 / rb_nic_rate_payload(1, RB_EMULATION_MTU)}};
+
+    return rb_launch(program_name, &cluster, cluster.ranks_per_host, o->argv);
+}
+
+static xm_status_t parse(int argc, char *const *argv, options_t *o)
+{
+    const xm_cli_option_t table[] = {
+        {"collective", 0, XM_CLI_CHOICE, &o->collective,
+         "all-gather|all-reduce|reduce-scatter|all-to-all", 0, 0, "What to do (all-reduce)."},
+        {"program", 0, XM_CLI_CHOICE, &o->name, NAMES, 0, 0,
+         "One program (default: all that fit)."},
+        {"mesh", 0, XM_CLI_STRING, &o->mesh, "HxD", 0, 0,
+         "Devices as up to four dimensions; the last is inside a host (default 4x4)."},
+        {"gbps", 0, XM_CLI_STRING, &o->rates, "LIST", 0, 0,
+         "Gbit/s of data of a port in each dimension, in the mesh's order (default 10)."},
+        {"latency-us", 0, XM_CLI_STRING, &o->latencies, "LIST", 0, 0, "Latencies (default 0)."},
+        {"overhead-us", 0, XM_CLI_STRING, &o->overheads, "LIST", 0, 0,
+         "Time that a move occupies its ports besides its bytes, by dimension (default 0)."},
+        {"rails", 0, XM_CLI_FLAG, &o->rails, NULL, 0, 0,
+         "Every device has a port in the last dimension but one; else those of a host share it."},
+        {"links", 0, XM_CLI_STRING, &o->links, "FILE", 0, 0,
+         "Links instead of ports: a matrix of Gbit/s from device to device."},
+        {"size", 's', XM_CLI_BYTES, &o->size, "BYTES", 0, 0, "Bytes of a device (default 64 MiB)."},
+        {"dtype", 0, XM_CLI_CHOICE, &o->type, "float32|bfloat16|float16|int32", 0, 0,
+         "Type of the elements (float32)."},
+        {"pieces", 0, XM_CLI_INT, &o->pieces, "P", 1, 100000,
+         "Pieces that follow each other (default: as many as help)."},
+        {"servers", 0, XM_CLI_INT, &o->servers, "S", 1, DEVICES_MOST,
+         "Devices that are parameter servers (default: all)."},
+        {"fallback", 0, XM_CLI_DOUBLE, &o->fallback, "SHARE", 0, 1,
+         "Share of the pieces that a switch leaves to servers (default 0)."},
+        {"ratio", 0, XM_CLI_STRING, &o->ratios, "LIST", 0, 0,
+         "Bytes on the wire for a byte of data, by dimension (default 1)."},
+        {"coding-gbps", 0, XM_CLI_STRING, &o->codings, "LIST", 0, 0,
+         "Gbit/s of encoding and of decoding, by dimension (default 0: no time)."},
+        {"prices", 0, XM_CLI_STRING, &o->prices, "LIST", 0, 0,
+         "Prices of a Gbit/s for a device, by dimension: shares the price of --gbps out anew."},
+        {"run", 0, XM_CLI_FLAG, &o->run, NULL, 0, 0, "Run the programs on ranks of HxD."},
+        {"csv", 0, XM_CLI_FLAG, &o->csv, NULL, 0, 0, "Print the table as CSV."},
+    };
+    xm_cli_command_t command = XM_CLI_COMMAND(
+        program_name, NULL, summary, "collective-bench --mesh 4x4 --gbps 1,50", table, 0, 0);
+    xm_status_t status;
+
+    command.version = "collective-bench " XM_VERSION_STRING;
+    status = xm_cli_parse(&command, argc, argv, &o->cli);
+    if (status < 0 || xm_cli_finished(o->cli)) {
+        return status;
+    }
+    status = set_interconnect(o);
+    o->servers = o->servers > 0 && o->servers < o->net.devices ? o->servers : o->net.devices;
+    if (status == XM_OK && o->name >= 0 && !fits(o, (name_t)o->name)) {
+        status = XM_INVALID("--program does not fit this collective, these devices, or --run");
+    }
+    if (status == XM_OK && o->run && (o->net.dimensions != 2 || o->links != NULL || o->rails)) {
+        status = XM_INVALID("--run takes a mesh of hosts and devices that share their NICs");
+    }
+    return status == XM_OK && o->prices != NULL ? allocate(o) : status;
+}
+
+int main(int argc, char **argv)
+{
+    options_t o = {.mesh = "4x4",
+                   .rates = "10",
+                   .latencies = "0",
+                   .overheads = "0",
+                   .ratios = "1",
+                   .codings = "0",
+                   .size = 64 << 20,
+                   .name = -1,
+                   .collective = XM_ALL_REDUCE,
+                   .argv = argv};
+    xm_job_env_t env;
+    uint64_t wrong = 0;
+    int exit_status = EXIT_SUCCESS;
+    xm_status_t status = xm_job_env_read(&env);
+
+    status = status == XM_OK ? parse(argc, argv, &o) : status;
+    if (status == XM_OK && xm_cli_finished(o.cli)) {
+        exit_status = EXIT_SUCCESS;
+    } else if (status == XM_OK && o.run && env.rank < 0) {
+        exit_status = launch(&o);
+    } else if (o.run && env.rank >= 0) {
+        exit_status = run_rank(&o, status, &env);
+    } else {
+        status = status == XM_OK ? go(&o, NULL, &wrong) : status;
+        status = status == XM_OK ? xm_cli_flush() : status;
+        exit_status = status < 0 ? xm_cli_fail(program_name, status) : EXIT_SUCCESS;
+    }
+    free(o.net.link);
+    xm_cli_destroy(o.cli);
+    return exit_status;
+}

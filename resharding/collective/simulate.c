@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From event to event: moves leave their ports or links, and arrive. */
+#include "resharding/collective/simulate.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* A move leaves its resources, or (`arrives`) has come. */
+typedef struct {
+    double at;
+    uint32_t move;
+    bool arrives;
+} event_t;
+
+typedef struct {
+    uint32_t *moves; /* a heap: the first of the list on top */
+    size_t count, room;
+} queue_t;
+
+typedef struct {
+    const xm_program_t *program;
+    const xm_interconnect_t *net;
+    xm_dependencies_t dependencies;
+    int64_t bytes;
+    event_t *events; /* a heap by time, then by move */
+    size_t count, room;
+    queue_t *waiting; /* by resource: moves that could begin but for it */
+    bool *busy;       /* by resource */
+    double now;
+    size_t arrived;
+    xm_status_t status;
+} simulation_t;
+
+static bool earlier(const event_t *a, const event_t *b)
+{
+    return a->at < b->at || (!(b->at < a->at) && a->move < b->move);
+}
+
+static void push_event(simulation_t *s, event_t event)
+{
+    size_t i = s->count;
+
+    if (!xm_array_reserve(&s->events, &s->room, s->count + 1, sizeof(event))) {
+        s->status = XM_NO_MEMORY("simulating %zu moves", s->program->count);
+        return;
+    }
+    for (++s->count; i > 0 && earlier(&event, &s->events[(i - 1) / 2]); i = (i - 1) / 2) {
+        s->events[i] = s->events[(i - 1) / 2];
+    }
+    s->events[i] = event;
+}
+
+static event_t pop_event(simulation_t *s)
+{
+    event_t top = s->events[0], last = s->events[--s->count];
+    size_t i = 0;
+
+    for (size_t child = 1; child < s->count; i = child, child = 2 * i + 1) {
+        child += child + 1 < s->count && earlier(&s->events[child + 1], &s->events[child]);
+        if (!earlier(&s->events[child], &last)) {
+            break;
+        }
+        s->events[i] = s->events[child];
+    }
+    s->events[i] = last;
+    return top;
+}
+
+static void push_move(simulation_t *s, queue_t *queue, uint32_t move)
+{
+    size_t i = queue->count;
+
+    if (!xm_array_reserve(&queue->moves, &queue->room, queue->count + 1, sizeof(move))) {
+        s->status = XM_NO_MEMORY("simulating %zu moves", s->program->count);
+        return;
+    }
+    for (++queue->count; i > 0 && move < queue->moves[(i - 1) / 2]; i = (i - 1) / 2) {
+        queue->moves[i] = queue->moves[(i - 1) / 2];
+    }
+    queue->moves[i] = move;
+}
+
+static void pop_move(queue_t *queue)
+{
+    uint32_t last = queue->moves[--queue->count];
+    size_t i = 0;
+
+    for (size_t child = 1; child < queue->count; i = child, child = 2 * i + 1) {
+        child += child + 1 < queue->count && queue->moves[child + 1] < queue->moves[child];
+        if (last <= queue->moves[child]) {
+            break;
+        }
+        queue->moves[i] = queue->moves[child];
+    }
+    queue->moves[i] = last;
+}
+
+/* Begins a move, or lets it wait for the first of its resources that is busy. */
+static void begin(simulation_t *s, uint32_t m)
+{
+    const xm_program_t *p = s->program;
+    const xm_move_t *move = &p->moves[m];
+    double bytes = (double)(xm_program_first(p, move->chunk + move->count, s->bytes) -
+                            xm_program_first(p, move->chunk, s->bytes));
+    xm_occupied_t use;
+    double coding, end;
+
+    if ((s->status = xm_interconnect_use(s->net, move->from, move->to, &use)) < 0) {
+        return;
+    }
+    for (int r = 0; r < use.count; ++r) {
+        if (s->busy[use.resource[r]]) {
+            push_move(s, &s->waiting[use.resource[r]], m);
+            return;
+        }
+    }
+    for (int r = 0; r < use.count; ++r) {
+        s->busy[use.resource[r]] = true;
+    }
+    coding = use.dimension->coding > 0 ? bytes / use.dimension->coding : 0;
+    end = s->now + use.dimension->overhead + bytes / use.rate;
+    push_event(s, (event_t){end, m, false});
+    push_event(s, (event_t){end + use.dimension->latency + 2 * coding, m, true});
+}
+
+static bool may_begin(const simulation_t *s, uint32_t move)
+{
+    return s->dependencies.send_waits[move] == 0 && s->dependencies.receive_waits[move] == 0;
+}
+
+static void arrive(simulation_t *s, uint32_t m)
+{
+    const xm_dependencies_t *d = &s->dependencies;
+
+    ++s->arrived;
+    for (int64_t i = d->first[m]; i < d->first[m + 1]; ++i) {
+        uint32_t next = d->next[i] / 2;
+
+        --(d->next[i] % 2 != 0 ? d->receive_waits : d->send_waits)[next];
+        if (may_begin(s, next)) {
+            begin(s, next);
+        }
+    }
+}
+
+/* A freed resource takes the first of those that wait and can begin; those whose other end is busy
+ * wait there from now on. */
+static void leave(simulation_t *s, uint32_t m)
+{
+    xm_occupied_t use;
+
+    (void)xm_interconnect_use(s->net, s->program->moves[m].from, s->program->moves[m].to, &use);
+    for (int r = 0; r < use.count; ++r) {
+        s->busy[use.resource[r]] = false;
+    }
+    while (s->status == XM_OK) {
+        queue_t *next = NULL;
+
+        for (int r = 0; r < use.count; ++r) {
+            queue_t *queue = &s->waiting[use.resource[r]];
+
+            if (queue->count > 0 && !s->busy[use.resource[r]] &&
+                (next == NULL || queue->moves[0] < next->moves[0])) {
+                next = queue;
+            }
+        }
+        if (next == NULL) {
+            return;
+        }
+        uint32_t first = next->moves[0];
+
+        pop_move(next);
+        begin(s, first);
+    }
+}
+
+static void run(simulation_t *s, double *seconds)
+{
+    for (size_t m = 0; m < s->program->count && s->status == XM_OK; ++m) {
+        /* What the moves before have set off at this moment cannot be: nothing has ended yet. */
+        if (may_begin(s, (uint32_t)m)) {
+            begin(s, (uint32_t)m);
+        }
+    }
+    *seconds = 0;
+    while (s->count > 0 && s->status == XM_OK) {
+        event_t event = pop_event(s);
+
+        s->now = event.at;
+        if (event.arrives) {
+            *seconds = s->now;
+            arrive(s, event.move);
+        } else {
+            leave(s, event.move);
+        }
+    }
+}
+
+xm_status_t xm_program_simulate(const xm_program_t *program, const xm_interconnect_t *interconnect,
+                                int64_t bytes, double *seconds)
+{
+    size_t resources = (size_t)xm_interconnect_resources(interconnect);
+    simulation_t s = {.program = program, .net = interconnect, .bytes = bytes};
+
+    s.status = xm_dependencies_find(program, &s.dependencies);
+    s.waiting = calloc(resources, sizeof(*s.waiting));
+    s.busy = calloc(resources, sizeof(*s.busy));
+    if (s.status == XM_OK && (s.waiting == NULL || s.busy == NULL)) {
+        s.status = XM_NO_MEMORY("simulating %zu resources", resources);
+    }
+    if (s.status == XM_OK) {
+        run(&s, seconds);
+    }
+    for (size_t r = 0; s.waiting != NULL && r < resources; ++r) {
+        free(s.waiting[r].moves);
+    }
+    free(s.waiting);
+    free(s.busy);
+    free(s.events);
+    xm_dependencies_clear(&s.dependencies);
+    return s.status;
+}

@@ -1,0 +1,51 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# collective-bench: ranks run every program with right elements of every type; bad input gets one sentence.
+set -u
+. "$(dirname "$0")/../reshard_bench/reshard_bench_checks.sh"
+: "${COLLECTIVE_BENCH:?}" "${SOURCE_DIR:?}"
+
+# rows COUNT ARGUMENTS...: so many programs run, and no element is wrong.
+rows() {
+    count=$1
+    shift
+    if ! timeout 120 "$COLLECTIVE_BENCH" --run "$@" >"$out" 2>&1; then
+        fail "status not 0: $*"
+        cat "$out"
+    elif ! awk -v count="$count" '!/^#/ { ++rows; bad += !(NF == 9 && $7 > 0 && $9 == 0) } END { exit !(rows == count && !bad) }' "$out"; then
+        fail "not $count good rows: $*"
+        cat "$out"
+    fi
+}
+
+refuse() {
+    text=$1
+    shift
+    timeout 60 "$COLLECTIVE_BENCH" "$@" >"$out" 2>&1
+    status=$?
+    if [ "$status" -ne 2 ] || [ "$(wc -l <"$out")" -ne 1 ] || ! grep -qF -- "$text" "$out"; then
+        fail "status $status, expected 2 and one line with '$text': $*"
+        cat "$out"
+    fi
+}
+
+refuse "3 numbers, the mesh has 2" --gbps 1,2,3
+refuse "two devices" --mesh 1x1
+refuse "does not fit" --program trees
+refuse "cannot read the links" --links /nonexistent
+refuse "hosts and devices" --mesh 2x2x2 --run
+
+"$COLLECTIVE_BENCH" --help | grep -oE -- '--[a-z-]+' | sort -u >"$directory/help"
+while read -r option; do
+    case $option in --help | --version | ---*) continue ;; esac
+    grep -qF -- "$option" "$SOURCE_DIR/docs/collective-bench.md" || fail "the page does not know $option"
+done <"$directory/help"
+
+for type in float32 bfloat16 float16 int32; do
+    rows 8 --mesh 2x2 --gbps 1,20 --size 40002 --dtype "$type"
+done
+for collective in reduce-scatter all-gather; do
+    rows 5 --mesh 2x2 --gbps 1,20 --size 64KiB --collective $collective
+done
+rows 1 --mesh 2x3 --gbps 1,20 --size 6000 --collective all-to-all
+finish
