@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What entries of a schedule take: the times of their passes, which jitter may change. */
 #include "planner/pipeline/times.h"
 
 #include <inttypes.h>
+
+#include "comm/base.h"
 
 int64_t ap_pipeline_jittered(const ap_pipeline_times_t *times, const ap_schedule_op_t *op,
                              int64_t time)
@@ -13,12 +16,9 @@ int64_t ap_pipeline_jittered(const ap_pipeline_times_t *times, const ap_schedule
     if (times->jitter <= 0.0) {
         return time;
     }
-    /* A draw of its own for each entry (splitmix64), so that no order changes another's. */
+    /* A draw of its own for each entry, so that no order changes another's. */
     for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); ++i) {
-        x += 0x9e3779b97f4a7c15U + key[i];
-        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-        x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-        x ^= x >> 31;
+        x = xm_random_of(x + key[i]);
     }
     return (int64_t)((double)time *
                      (1.0 + times->jitter * (2.0 * (double)(x >> 11) * 0x1p-53 - 1.0)));
