@@ -223,9 +223,10 @@ static void print_runtime(const xm_runtime_t *runtime)
 }
 
 static xm_status_t write_profile(const judge_options_t *o, const ap_measured_t *measured,
-                                 const xm_runtime_t *runtime)
+                                 const xm_runtime_t *fitted)
 {
     xm_cluster_profile_t *profile, *changed = NULL;
+    xm_runtime_t runtime = *fitted;
     char note[160];
     xm_status_t status = xm_cluster_profile_load(o->cluster, &profile);
 
@@ -234,7 +235,8 @@ static xm_status_t write_profile(const judge_options_t *o, const ap_measured_t *
     }
     (void)snprintf(note, sizeof(note), "runtime fitted to %d rows of %.100s", measured->count,
                    measured->source);
-    status = xm_cluster_profile_set_runtime(profile, runtime, note, &changed);
+    runtime.bucket = xm_cluster_profile_runtime(profile)->bucket; /* set by the runtime */
+    status = xm_cluster_profile_set_runtime(profile, &runtime, note, &changed);
     if (status == XM_OK) {
         status = xm_cluster_profile_save(changed, o->output);
     }
