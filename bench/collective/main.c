@@ -374,11 +374,13 @@ static xm_status_t measure(const options_t *o, xm_worker_t *worker, const xm_pro
     return status;
 }
 
+static const char *const names[PROGRAMS] = {
+    "ring",        "halving-doubling", "direct", "hierarchical", "tree",
+    "double-tree", "server",           "themis", "switch",       "trees"};
+
 static void print_row(xm_table_t *table, const candidate_t *c, double measured, double wrong)
 {
-    xm_table_text(table, "%s",
-                  (const char *[]){"ring", "halving-doubling", "direct", "hierarchical", "tree",
-                                   "double-tree", "server", "themis", "switch", "trees"}[c->name]);
+    xm_table_text(table, "%s", names[c->name]);
     xm_table_number(table, 0, c->pieces);
     xm_table_number(table, 0, (double)c->program->count);
     xm_table_number(table, 4, c->bound * 1e3);
@@ -387,6 +389,28 @@ static void print_row(xm_table_t *table, const candidate_t *c, double measured, 
     xm_table_number(table, 4, measured * 1e3);
     xm_table_number(table, 2, measured / c->seconds);
     xm_table_number(table, 0, wrong);
+}
+
+/* The fastest so far. */
+typedef struct {
+    name_t name;
+    double seconds;
+} fastest_t;
+
+static void take_faster(fastest_t *fastest, name_t name, double seconds)
+{
+    if (fastest->seconds <= 0 || seconds < fastest->seconds) {
+        *fastest = (fastest_t){name, seconds};
+    }
+}
+
+static void print_fastest(const fastest_t *predicted, const fastest_t *measured)
+{
+    (void)printf("# fastest: %s", names[predicted->name]);
+    if (measured->seconds > 0) {
+        (void)printf(" as predicted, %s as measured", names[measured->name]);
+    }
+    (void)printf("\n");
 }
 
 /* All programs that are asked for; with a worker each is run. The fastest is named at the end. */
@@ -398,6 +422,7 @@ static xm_status_t go(const options_t *o, xm_worker_t *worker, uint64_t *all_wro
         {"measured", "ms", 12, false}, {"ratio", "", 6, false},        {"#wrong", "", 7, false}};
     xm_table_t table = {stdout, columns, sizeof(columns) / sizeof(columns[0]), .csv = o->csv};
     bool speaks = worker == NULL || xm_worker_rank(worker) == 0;
+    fastest_t predicted = {0}, ran = {0};
     xm_status_t status = XM_OK;
 
     if (speaks) {
@@ -417,9 +442,16 @@ static xm_status_t go(const options_t *o, xm_worker_t *worker, uint64_t *all_wro
         }
         if (status == XM_OK && speaks) {
             print_row(&table, &c, measured, worker != NULL ? (double)wrong : NAN);
+            take_faster(&predicted, c.name, c.seconds);
+            if (worker != NULL) {
+                take_faster(&ran, c.name, measured);
+            }
         }
         *all_wrong += wrong;
         xm_program_destroy(c.program);
+    }
+    if (status == XM_OK && speaks && o->name < 0 && !o->csv) {
+        print_fastest(&predicted, &ran);
     }
     return status;
 }
