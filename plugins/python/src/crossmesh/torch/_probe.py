@@ -172,11 +172,13 @@ def _axes(mesh: DeviceMesh, hosts: int, local: int) -> Iterable[tuple[DeviceMesh
     """The kinds of axes on which groups have at least two devices, no two of them alike."""
     if local > 1:
         yield mesh["device"], {"hosts": 1, "devices_per_host": local, "groups_per_host": 1}
-    if hosts > 1:
-        yield mesh["host"], {"hosts": hosts, "devices_per_host": 1, "groups_per_host": local}
-    if local > 1 and hosts > 1:
-        whole = init_device_mesh(mesh.device_type, (hosts * local,))
-        yield whole, {"hosts": hosts, "devices_per_host": local, "groups_per_host": 1}
+    for some in (n for n in range(2, hosts + 1) if hosts % n == 0):  # a stage may have some of the hosts
+        kind, groups = mesh.device_type, hosts // some
+        across = init_device_mesh(kind, (groups, some, local), mesh_dim_names=("group", "host", "device"))
+        yield across["host"], {"hosts": some, "devices_per_host": 1, "groups_per_host": local}
+        if local > 1:
+            whole = init_device_mesh(kind, (groups, some * local), mesh_dim_names=("group", "rank"))
+            yield whole["rank"], {"hosts": some, "devices_per_host": local, "groups_per_host": 1}
 
 
 def _curve(
