@@ -106,21 +106,27 @@ static xm_status_t read_links(options_t *o)
 {
     FILE *file = fopen(o->links, "r");
     int n = o->net.devices, read = 0;
+    char item[40];
     xm_status_t status = XM_OK;
 
-    o->net.link = calloc((size_t)n * (size_t)n, sizeof(double));
     if (file == NULL) {
         return XM_NOT_FOUND("cannot read the links of '%s'", o->links);
     }
-    while (o->net.link != NULL && read < n * n && fscanf(file, "%lf", &o->net.link[read]) == 1 &&
-           o->net.link[read] >= 0 && o->net.link[read] < 1e9) {
+    o->net.link = calloc((size_t)n * (size_t)n, sizeof(double));
+    if (o->net.link == NULL) {
+        status = XM_NO_MEMORY("the links of %d devices", n);
+    }
+    while (status == XM_OK && read < n * n && fscanf(file, "%39s", item) == 1) {
+        status = xm_text_parse_double(o->links, item, 0, 1e9, &o->net.link[read]);
         o->net.link[read++] *= 1e9 / 8;
     }
-    if (read < n * n) {
-        status = XM_INVALID("'%s' does not have %d x %d rates", o->links, n, n);
+    if (status == XM_OK && fscanf(file, "%39s", item) == 1) {
+        ++read; /* there is more */
     }
     (void)fclose(file);
-    return status;
+    return status == XM_OK && read != n * n
+               ? XM_INVALID("'%s' does not have %d x %d rates", o->links, n, n)
+               : status;
 }
 
 static xm_status_t set_interconnect(options_t *o)
