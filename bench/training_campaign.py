@@ -340,12 +340,11 @@ def launch(given):
 # --- The report -------------------------------------------------------------------------------------------------------
 
 
-def ranks_of(values):
-    return [sum(other < value for other in values) + (sum(other == value for other in values) - 1) / 2 for value in values]
-
-
 def spearman(pairs):
-    return statistics.correlation(*(ranks_of(side) for side in zip(*pairs))) if len(pairs) > 2 else float("nan")
+    sys.path.insert(0, os.path.join(HERE, "evaluation"))
+    from pipeline import spearman as of_lists
+
+    return of_lists(*map(list, zip(*pairs))) if len(pairs) > 2 else float("nan")
 
 
 def report(path):

@@ -26,8 +26,7 @@ static const char summary[] =
     "Builds programs of a collective for a mesh of devices or a matrix of links, checks that each "
     "contribution is in each result exactly once, simulates them, and compares them with the least "
     "time that any program needs. With --run, ranks run them, hosts with NICs of the given rate "
-    "are "
-    "emulated, and every element is compared. docs/collective-bench.md explains the columns.";
+    "are emulated, and every element is compared. docs/collective-bench.md explains the columns.";
 
 /* Programs with a name; the last of them are for links, switches and several dimensions only. */
 typedef enum {
@@ -132,21 +131,20 @@ static xm_status_t read_links(options_t *o)
 static xm_status_t set_interconnect(options_t *o)
 {
     double extent[4], rate[4], latency[4], overhead[4], ratio[4], coding[4];
+    const struct {
+        const char *what, *text;
+        double least, *values;
+    } lists[] = {{"--gbps", o->rates, 1e-6, rate},
+                 {"--latency-us", o->latencies, 0, latency},
+                 {"--ratio", o->ratios, 1e-6, ratio},
+                 {"--overhead-us", o->overheads, 0, overhead},
+                 {"--coding-gbps", o->codings, 0, coding}};
     int count, same, devices = 1;
     xm_status_t status = read_list("--mesh", o->mesh, 'x', 1, 0, extent, &count);
 
-    status =
-        status == XM_OK ? read_list("--gbps", o->rates, ',', 1e-6, count, rate, &same) : status;
-    if (status == XM_OK) {
-        status = read_list("--latency-us", o->latencies, ',', 0, count, latency, &same);
-    }
-    status =
-        status == XM_OK ? read_list("--ratio", o->ratios, ',', 1e-6, count, ratio, &same) : status;
-    if (status == XM_OK) {
-        status = read_list("--overhead-us", o->overheads, ',', 0, count, overhead, &same);
-    }
-    if (status == XM_OK) {
-        status = read_list("--coding-gbps", o->codings, ',', 0, count, coding, &same);
+    for (size_t i = 0; status == XM_OK && i < sizeof(lists) / sizeof(lists[0]); ++i) {
+        status = read_list(lists[i].what, lists[i].text, ',', lists[i].least, count,
+                           lists[i].values, &same);
     }
     if (status < 0) {
         return status;
@@ -380,13 +378,23 @@ static xm_status_t measure(const options_t *o, xm_worker_t *worker, const xm_pro
     return status;
 }
 
-static const char *const names[PROGRAMS] = {
-    "ring",        "halving-doubling", "direct", "hierarchical", "tree",
-    "double-tree", "server",           "themis", "switch",       "trees"};
+/* Its part of NAMES. */
+static const char *name_of(name_t name, char text[24])
+{
+    const char *at = NAMES;
+
+    for (int i = 0; i < (int)name; ++i) {
+        at += strcspn(at, "|") + 1;
+    }
+    (void)snprintf(text, 24, "%.*s", (int)strcspn(at, "|"), at);
+    return text;
+}
 
 static void print_row(xm_table_t *table, const candidate_t *c, double measured, double wrong)
 {
-    xm_table_text(table, "%s", names[c->name]);
+    char name[24];
+
+    xm_table_text(table, "%s", name_of(c->name, name));
     xm_table_number(table, 0, c->pieces);
     xm_table_number(table, 0, (double)c->program->count);
     xm_table_number(table, 4, c->bound * 1e3);
@@ -412,9 +420,11 @@ static void take_faster(fastest_t *fastest, name_t name, double seconds)
 
 static void print_fastest(const fastest_t *predicted, const fastest_t *measured)
 {
-    (void)printf("# fastest: %s", names[predicted->name]);
+    char name[24];
+
+    (void)printf("# fastest: %s", name_of(predicted->name, name));
     if (measured->seconds > 0) {
-        (void)printf(" as predicted, %s as measured", names[measured->name]);
+        (void)printf(" as predicted, %s as measured", name_of(measured->name, name));
     }
     (void)printf("\n");
 }
