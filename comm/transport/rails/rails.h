@@ -32,9 +32,8 @@
  * of a segment have, GRANT(offset) asks for the next, and GRANT(ALL) ends the message. So a long
  *    message takes the two trips that a rendezvous takes, and a send ends when everything has
  *    arrived, which is the acknowledgement. An EAGER is answered by GRANT(ALL) as soon as it has
- *    come, taken or not (several together where the lanes put: nobody waits for it there); its send
- *    ends at once, because a copy is kept (XM_RAILS_COPIES bytes of them for each peer, then at the
- *    answer).
+ *    come, taken or not (several together while nobody waits for them); its send ends at once,
+ *    because a copy is kept (XM_RAILS_COPIES bytes of them for each peer, then at the answer).
  *  - What nobody receives is not stored without limit. With XM_RAILS_KEPT bytes of EAGERs that wait
  *    for their receives, further ones are answered when they are received; and a sender with
  *    XM_RAILS_UNHEARD bytes of unanswered ones announces short messages, too.

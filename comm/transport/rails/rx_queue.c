@@ -159,8 +159,9 @@ void xm_rails_rx_catch_up(xm_rails_t *rails)
     }
 }
 
-/* A short message is answered together with those that come behind it: its send has ended, and the
- * device has told its sender already that the lane works. */
+/* A short message is answered together with those that come behind it, or before this rank sleeps,
+ * or at the next look at the rails: its send has ended, so nobody waits, and an answer to each would
+ * be half of all that is sent. */
 static void answer_late(xm_rails_t *rails, int lane, uint64_t number)
 {
     if (rails->late > 0 && number != rails->late_first + rails->late) {
@@ -393,7 +394,7 @@ static void on_start(xm_rails_t *rails, int lane, const xm_rails_frame_t *frame,
         message->owed = rails->kept > XM_RAILS_KEPT;
         slot->done = !message->owed;
     }
-    if (slot->done && xm_rails_puts(rails) && frame->chunk == 0) {
+    if (slot->done && frame->chunk == 0) {
         answer_late(rails, lane, message->number);
     } else if (slot->done) {
         answer(rails, lane, message->number, XM_RAILS_FRAME_ALL);

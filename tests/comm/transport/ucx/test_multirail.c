@@ -88,12 +88,13 @@ static void come(slot_t *slot, xm_rails_frame_kind_t kind, uint64_t number, uint
     xm_rails_rx_on_frame(slot->peers[PEER].base.rails, 0, &frame, bytes, size);
 }
 
-/* How many messages the answers say are finished. */
+/* How many messages the answers say are finished, those that were still to be given together too. */
 static uint64_t answered(const slot_t *slot)
 {
     const xm_list_t *answers = &slot->peers[PEER].base.rails->answers;
     uint64_t count = 0;
 
+    xm_rails_rx_catch_up(slot->peers[PEER].base.rails);
     for (xm_list_t *at = xm_list_first(answers); at != NULL; at = xm_list_next(answers, at)) {
         const xm_rails_frame_t *frame = &xm_list_entry(at, xm_rails_packet_t, link)->frame;
 
@@ -119,6 +120,28 @@ static bool has_answer(const slot_t *slot, int lane, xm_rails_frame_kind_t kind,
     }
     return false;
 }
+
+/* Short messages whose sends have ended are answered together, XM_RAILS_LATE at a time; one whose
+ * sender waits is answered at once. */
+START_TEST(nobody_waits_for_the_answer_to_a_short_message)
+{
+    enum { COUNT = 3 * XM_RAILS_LATE };
+    slot_t *slot = sit();
+    xm_rails_t *multirail = slot->peers[PEER].base.rails;
+    xm_rails_frame_t waits = {
+        .kind = XM_RAILS_FRAME_EAGER, .message = COUNT + 1, .tag = 5, .length = 1, .chunk = 1};
+
+    for (uint64_t number = 0; number <= COUNT; ++number) {
+        come(slot, XM_RAILS_FRAME_EAGER, number, 5, 8, 0);
+        ck_assert_int_eq(xm_list_is_empty(&multirail->answers), number + 1 < XM_RAILS_LATE);
+    }
+    ck_assert(has_answer(slot, 0, XM_RAILS_FRAME_GRANT, 0, COUNT));
+    xm_rails_rx_on_frame(multirail, 0, &waits, (const uint8_t *)"x", 1);
+    ck_assert(has_answer(slot, 0, XM_RAILS_FRAME_GRANT, COUNT + 1, 1));
+    ck_assert_uint_eq(answered(slot), COUNT + 2);
+    multirail_peer_close(slot);
+}
+END_TEST
 
 /* A long message that nobody receives for a while keeps nothing of the later ones. */
 START_TEST(one_message_may_wait_for_ever)
@@ -329,6 +352,7 @@ int main(void)
     TCase *tcase = tcase_create("multirail");
 
     tcase_set_timeout(tcase, 30);
+    tcase_add_test(tcase, nobody_waits_for_the_answer_to_a_short_message);
     tcase_add_test(tcase, one_message_may_wait_for_ever);
     tcase_add_test(tcase, unreceived_short_messages_are_owed_an_answer);
     tcase_add_test(tcase, a_sender_without_answers_announces);
