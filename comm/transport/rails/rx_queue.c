@@ -160,8 +160,8 @@ void xm_rails_rx_catch_up(xm_rails_t *rails)
 }
 
 /* A short message is answered together with those that come behind it, or before this rank sleeps,
- * or at the next look at the rails: its send has ended, so nobody waits, and an answer to each would
- * be half of all that is sent. */
+ * or at the next look at the rails: its send has ended, so nobody waits, and an answer to each
+ * would be half of all that is sent. */
 static void answer_late(xm_rails_t *rails, int lane, uint64_t number)
 {
     if (rails->late > 0 && number != rails->late_first + rails->late) {

@@ -88,7 +88,7 @@ static void come(slot_t *slot, xm_rails_frame_kind_t kind, uint64_t number, uint
     xm_rails_rx_on_frame(slot->peers[PEER].base.rails, 0, &frame, bytes, size);
 }
 
-/* How many messages the answers say are finished, those that were still to be given together too. */
+/* How many messages the answers say are finished, with those that were still to be given. */
 static uint64_t answered(const slot_t *slot)
 {
     const xm_list_t *answers = &slot->peers[PEER].base.rails->answers;
