@@ -124,45 +124,90 @@ void ap_placement_recount(ap_placement_state_t *state)
     }
 }
 
-/* Takes the best move of one group as long as there is one that helps. Every trial move is undone,
- * and every move taken is strictly better, so it ends even without the budget. */
+/* A group that goes to a device, and one that comes to its place or -1. */
+typedef struct step {
+    ap_placement_value_t value;
+    int group, device, other;
+} step_t;
+
+/* Looks whether what was moved is better than the best step so far. */
+static void look(const ap_placement_state_t *state, int group, int other, step_t *best)
+{
+    ap_placement_value_t value = ap_placement_value(state);
+
+    if (ap_placement_is_better(&value, &best->value)) {
+        *best = (step_t){value, group, state->device_of[group], other};
+    }
+}
+
+static void try_moves(ap_placement_state_t *state, int group, step_t *best)
+{
+    int home = state->device_of[group];
+
+    for (int device = 0; device < state->devices; ++device) {
+        if (device != home && ap_placement_can_be_on(state, group, device)) {
+            ap_placement_move(state, group, device);
+            look(state, group, -1, best);
+        }
+    }
+    if (state->device_of[group] != home) {
+        ap_placement_move(state, group, home);
+    }
+}
+
+/* A group of the busiest device changes places with each of another one (Kernighan and Lin, 1970):
+ * what moves of one group cannot do where devices are full. */
+static void try_swaps(ap_placement_state_t *state, int group, step_t *best)
+{
+    int home = state->device_of[group];
+
+    for (int other = 0; other < state->groups->count && state->tries < state->budget; ++other) {
+        int there = state->device_of[other];
+
+        if (there != home && ap_placement_can_be_on(state, group, there) &&
+            ap_placement_can_be_on(state, other, home)) {
+            ap_placement_move(state, group, there);
+            ap_placement_move(state, other, home);
+            look(state, group, other, best);
+            ap_placement_move(state, other, there);
+            ap_placement_move(state, group, home);
+        }
+    }
+}
+
+/* Takes the best move of one group as long as there is one that helps, or else of two. Every trial
+ * is undone, and every step taken is strictly better, so it ends even without the budget. */
 ap_placement_value_t ap_placement_descend(ap_placement_state_t *state)
 {
-    ap_placement_value_t now;
+    step_t best;
 
     ap_placement_recount(state);
-    now = ap_placement_value(state);
-    while (state->tries < state->budget) {
-        int best_group = -1, best_device = -1;
-        ap_placement_value_t best = now;
+    best = (step_t){.value = ap_placement_value(state)};
+    do {
+        int busiest = 0;
 
+        best.group = -1;
         for (int group = 0; group < state->groups->count; ++group) {
-            int home = state->device_of[group];
-
-            for (int device = 0; device < state->devices; ++device) {
-                if (device != home && ap_placement_can_be_on(state, group, device)) {
-                    ap_placement_value_t value;
-
-                    ap_placement_move(state, group, device);
-                    value = ap_placement_value(state);
-                    if (ap_placement_is_better(&value, &best)) {
-                        best = value;
-                        best_group = group;
-                        best_device = device;
-                    }
-                }
-            }
-            if (state->device_of[group] != home) {
-                ap_placement_move(state, group, home);
+            try_moves(state, group, &best);
+        }
+        for (int device = 1; device < state->devices; ++device) {
+            busiest = state->times[device] > state->times[busiest] ? device : busiest;
+        }
+        for (int group = 0; group < state->groups->count && best.group < 0; ++group) {
+            if (state->device_of[group] == busiest) {
+                try_swaps(state, group, &best);
             }
         }
-        if (best_group < 0) {
-            break;
+        if (best.group >= 0) {
+            int home = state->device_of[best.group];
+
+            ap_placement_move(state, best.group, best.device);
+            if (best.other >= 0) {
+                ap_placement_move(state, best.other, home);
+            }
         }
-        ap_placement_move(state, best_group, best_device);
-        now = best;
-    }
-    return now;
+    } while (best.group >= 0 && state->tries < state->budget);
+    return best.value;
 }
 
 static int by_device(const void *a, const void *b)
