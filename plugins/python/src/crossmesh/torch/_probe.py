@@ -25,10 +25,11 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Placement, Re
 
 from .. import _stage_planner
 from ..errors import InputError
+from ._apply import apply_alone
 from ._describe import dtype_name
 from ._export import Loss
 from ._partition import BUCKET
-from ._plan import plan
+from ._plan import Plan, plan
 
 __all__ = ["probe"]
 
@@ -67,8 +68,9 @@ def probe(
     same kinds are replaced. Operators run on numbers of `dtypes` of SIZES x SIZES, collectives on 1 KiB, 4 KiB, … up to
     `max_bytes`, through DTensor, as plans run them. Each size takes about `seconds`. `optimizer` makes the update.
     With a `model` and what plan() wants of it, a batch that one device can train on, every rank trains a copy of it too,
-    alone and all at once, and the operators' times are scaled until the planner predicts that step: memory that comes
-    fresh from the system, autograd and the model's own shapes are in them then. Where not `afresh`, `cluster` is what
+    alone and all at once, as apply() runs a plan for one device, and the operators' times are scaled until the planner
+    predicts that step: what stands between operators, memory that comes fresh from the system, autograd and the model's
+    own shapes are in them then. Where not `afresh`, `cluster` is what
     probe() gave for another model, and is only scaled to this one.
     Returns the same on all ranks: what `plan(cluster=…)` takes, and json.dump() writes.
     """
@@ -80,12 +82,17 @@ def probe(
     if afresh:
         _measure(profile, torch.device(device), dtypes, max_bytes, seconds, optimizer)
     if model is not None:
-        found = _step_seconds(model, example_args, loss, target, micro_batches, optimizer, STEPS * seconds)
+        given = (*example_args, *(() if target is None else (target,)))
+
+        def planned() -> Plan:
+            return plan(model, example_args, profile, loss=loss, target=target, micro_batches=micro_batches, stages=1,
+                        hosts=1, devices_per_host=1)  # fmt: skip
+
+        found = _step_seconds(model, planned(), given, optimizer, STEPS * seconds)
         for _ in range(SCALINGS):  # what has no entries keeps its price, so that one division is not all
-            alone = plan(model, example_args, profile, loss=loss, target=target, micro_batches=micro_batches, stages=1,
-                         hosts=1, devices_per_host=1)  # fmt: skip
+            scale = found / planned().step_seconds
             for entry in profile["op_times"]:
-                entry["seconds"] *= found / alone.step_seconds
+                entry["seconds"] *= scale
         profile["provenance"] += f", scaled to {type(model).__name__} on one of them: a step takes {found:.6g} s"
     return profile
 
@@ -150,22 +157,21 @@ def _cases(
 
 
 def _step_seconds(
-    model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss | None, target: torch.Tensor | None, count: int,
-    optimizer: Callable[..., torch.optim.Optimizer], seconds: float,
-) -> float:  # fmt: skip
-    """Of a copy of the model on this rank: the median of the slowest rank."""
-    mine = copy.deepcopy(model)
-    update = optimizer(mine.parameters(), lr=1e-9)
-    parts = [torch.tensor_split(value, count) for value in (*inputs, *(() if target is None else (target,)))]
+    model: torch.nn.Module, alone: Plan, batch: Sequence[torch.Tensor], optimizer: Callable[..., torch.optim.Optimizer],
+    seconds: float,
+) -> float:
+    """Of a copy of the model on this rank, run as plans are: the median of the slowest rank."""
+    applied = apply_alone(copy.deepcopy(model), alone, batch[0].device)
+    update = optimizer(applied.parameters(), lr=1e-9)
 
     def step() -> None:
         update.zero_grad()
-        for values in zip(*parts):
-            made = mine(*values[: len(inputs)])
-            (made if loss is None else loss(made, values[-1])).backward()
+        applied.step(*batch)
         update.step()
 
-    return _seconds(step, seconds, inputs[0].device)
+    found = _seconds(step, seconds, batch[0].device)
+    applied.close()
+    return found
 
 
 def _axes(mesh: DeviceMesh, hosts: int, local: int) -> Iterable[tuple[DeviceMesh, dict[str, int]]]:
