@@ -84,7 +84,7 @@ def _distributed(
 class Applied:
     """A model on the ranks of its plan.
 
-        >>> optimizer = torch.optim.AdamW(applied.parameters())
+        >>> optimizer = applied.optimizer(torch.optim.AdamW, lr=1e-4)
         >>> optimizer.zero_grad()
         >>> loss = applied.step(batch, target)      # on all ranks, with the whole batch
         >>> applied.clip_grad_norm_(1.0)
@@ -121,7 +121,8 @@ class Applied:
 
     def optimizer(self, factory: Callable[..., torch.optim.Optimizer], **options: Any) -> Optimizer:
         """One of torch.optim over the parameters, with its state cut as planned (`zero=1`), and a state_dict() that other
-        plans can load. Without that, `factory(applied.parameters(), **options)` does as well."""
+        plans can load. `factory(applied.parameters(), **options)` does as well, slower: each of its operators goes through
+        DTensor then."""
         return Optimizer(self._parameters, factory, self.plan.kept["zero"] == 1, **options)
 
     def state_dict(self) -> dict[str, Any]:
@@ -182,7 +183,7 @@ class Applied:
         loss = self._run(inputs, named, True)
         grads: dict[str, Any] = {}
         for module in self.stages.values():
-            for name, grad in module.gradients(1.0 / self.plan.micro_batches).items():
+            for name, grad in module.gradients().items():
                 grads[name] = grad if name not in grads else grads[name] + grad
         self._shared.settle(grads)
         for name, grad in grads.items():
