@@ -74,7 +74,7 @@ def one_round(cluster, batch, common, steps):
         model = Transformer()
         plan = crossmesh.plan(model, (batch,), profile, stages=stages, data_parallel=data, tensor_parallel=tensor, **common)
         applied = crossmesh.apply(model, plan)
-        runs[name] = plan.step_seconds, applied, torch.optim.AdamW(applied.parameters(), 1e-4), []
+        runs[name] = plan.step_seconds, applied, applied.optimizer(torch.optim.AdamW, lr=1e-4), []
     for _ in range(steps + 2):
         for _, applied, optimizer, times in runs.values():
             times.append(seconds_of(applied, optimizer, batch, common["target"]))

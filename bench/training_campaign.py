@@ -93,10 +93,11 @@ def by_plan(entry, case, profile, batches, max_norm):
     make, loss, _ = case
     stages, data, tensor, schedule = entry
     *given, target = batches[0]
-    made = plan(make(), given, profile, loss=loss, target=target, micro_batches=MICRO_BATCHES, stages=stages,
+    counts = MICRO_BATCHES if stages > 1 else [1, MICRO_BATCHES]  # what torch's own plans run is one
+    made = plan(make(), given, profile, loss=loss, target=target, micro_batches=counts, stages=stages,
                 data_parallel=data, tensor_parallel=tensor, schedule=schedule)  # fmt: skip
     applied = apply(make(), made)
-    optimizer = torch.optim.AdamW(applied.parameters(), RATE)
+    optimizer = applied.optimizer(torch.optim.AdamW, lr=RATE)
     try:
         return made.step_seconds, trained(applied.step, lambda: applied.clip_grad_norm_(max_norm), optimizer, batches)
     finally:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DeviceMesh, DTensor, Placement, Replicate, Shard, distribute_tensor
 
 from ..errors import InputError
@@ -22,7 +23,7 @@ from ._plan import Plan
 from ._schedule import devices_of
 from ._shared import SharedParameters
 
-__all__ = ["Applied", "apply"]
+__all__ = ["Applied", "apply", "apply_alone"]
 
 
 def _agree(plan: Plan) -> None:
@@ -83,7 +84,7 @@ def _distributed(
 class Applied:
     """A model on the ranks of its plan.
 
-        >>> optimizer = torch.optim.AdamW(applied.parameters())
+        >>> optimizer = applied.optimizer(torch.optim.AdamW, lr=1e-4)
         >>> optimizer.zero_grad()
         >>> loss = applied.step(batch, target)      # on all ranks, with the whole batch
         >>> applied.clip_grad_norm_(1.0)
@@ -120,7 +121,8 @@ class Applied:
 
     def optimizer(self, factory: Callable[..., torch.optim.Optimizer], **options: Any) -> Optimizer:
         """One of torch.optim over the parameters, with its state cut as planned (`zero=1`), and a state_dict() that other
-        plans can load. Without that, `factory(applied.parameters(), **options)` does as well."""
+        plans can load. `factory(applied.parameters(), **options)` does as well, slower: each of its operators goes through
+        DTensor then."""
         return Optimizer(self._parameters, factory, self.plan.kept["zero"] == 1, **options)
 
     def state_dict(self) -> dict[str, Any]:
@@ -181,7 +183,7 @@ class Applied:
         loss = self._run(inputs, named, True)
         grads: dict[str, Any] = {}
         for module in self.stages.values():
-            for name, grad in module.gradients(1.0 / self.plan.micro_batches).items():
+            for name, grad in module.gradients().items():
                 grads[name] = grad if name not in grads else grads[name] + grad
         self._shared.settle(grads)
         for name, grad in grads.items():
@@ -239,7 +241,6 @@ def apply(
     `seed`: of dropout.
     """
     _agree(plan)
-    values = _planned(model, plan)
     place = _device(model, device)
     by_ranks = {
         stage.ranks: DeviceMesh(place.type, torch.tensor(stage.ranks).reshape(stage.mesh), mesh_dim_names=("x", "y"))
@@ -247,6 +248,23 @@ def apply(
     }
     meshes = [by_ranks[stage.ranks] for stage in plan.stages]
     mine = next(d for d, numbers in enumerate(plan.devices) if dist.get_rank() in plan.stages[numbers[0]].ranks)
+    return _laid_out(model, plan, meshes, mine, place, job or default_job(progress_thread=True), timeout, profile, seed)
+
+
+def apply_alone(model: torch.nn.Module, plan: Plan, device: torch.device) -> Applied:
+    """A plan for one device, on each rank by itself: all of them do the whole of it at once."""
+    names = ("rank", "x", "y")
+    mesh = init_device_mesh(device.type, (dist.get_world_size(), 1, 1), mesh_dim_names=names)[names[1:]]
+    return _laid_out(model, plan, [mesh], 0, device, None, None, None, 0)
+
+
+def _laid_out(
+    model: torch.nn.Module, plan: Plan, meshes: list[DeviceMesh], mine: int, place: torch.device, job: Job | None,
+    timeout: float | None, profile: str | None, seed: int,
+) -> Applied:  # fmt: skip
+    """`meshes` are those of the stages; `mine` is the device of the plan that this rank is of. Only plans that move
+    something between devices need a job."""
+    values = _planned(model, plan)
     # A parameter that several stages of a device use is there once, as the first of them wants it.
     placements: dict[str, tuple[Placement, ...]] = {}
     for number in plan.devices[mine]:
@@ -263,7 +281,6 @@ def apply(
             leaves=leaves or {plan.program.loss: (Replicate(),) * mesh.ndim},
             device=place, seed=seed,
         )  # fmt: skip
-    job = job or default_job(progress_thread=True)
     device_of = devices_of(plan.order)
     executor = Executor(
         plan.order, device_of, mine, stages, plan.boundaries, meshes, plan.micro_batches, job, place, timeout, profile

@@ -145,7 +145,7 @@ class Executor:
 
     def __init__(
         self, order: Order, device_of: Mapping[int, int], device: int, stages: dict[int, StageModule],
-        boundaries: Sequence[Boundary], meshes: Sequence[DeviceMesh], micro_batches: int, job: Job, place: torch.device,
+        boundaries: Sequence[Boundary], meshes: Sequence[DeviceMesh], micro_batches: int, job: Job | None, place: torch.device,
         timeout: float | None, profile: str | None,
     ) -> None:  # fmt: skip
         self.passes, self.stages, self._count = order[device], stages, micro_batches
@@ -159,6 +159,7 @@ class Executor:
                     continue
                 crossing: Crossing | LocalCrossing = LocalCrossing(tensors, meshes[source])
             else:
+                assert job is not None
                 slots = 1 + max(in_flight(order[device_of[stage]], stage) for stage in (source, target))
                 pair = (meshes[source], meshes[target])
                 crossing = Crossing(tensors, pair, min(slots, micro_batches), job, place, timeout, profile)

@@ -32,7 +32,24 @@ class _Share:
                 at, count = at * mesh.size(axis) + mesh.get_coordinate()[axis], count * mesh.size(axis)
         self._size = math.ceil(parameter.to_local().numel() / count)
         self._at = at * self._size
-        self.own = torch.nn.Parameter(self.part(parameter.detach()), requires_grad=parameter.requires_grad)
+        local = parameter.detach().to_local()
+        self.same = not self._groups and local.is_contiguous()  # it updates the memory of the parameter itself
+        own = local.reshape(-1) if self.same else self.part(parameter.detach())
+        self.own = torch.nn.Parameter(own, requires_grad=parameter.requires_grad)
+
+    def arrive(self) -> None:
+        """Before an update."""
+        grad = self.parameter.grad
+        if self.same:
+            self.own.grad = None if grad is None else grad.to_local().reshape(-1)
+        else:
+            self.own.grad = None if grad is None else self.part(grad)
+            self.own.copy_(self.part(self.parameter))  # which a checkpoint may have changed
+
+    def leave(self) -> None:
+        """After it."""
+        if not self.same and self.own.grad is not None:
+            self.parameter.to_local().copy_(self.whole(self.own.detach()).to_local())
 
     def part(self, whole: Any) -> torch.Tensor:
         """Of a DTensor that lies as the parameter: zeros where it ends."""
@@ -69,13 +86,10 @@ class Optimizer:
         """Updates the parameters by their gradients. Collective among their copies."""
         with torch.no_grad():
             for share in self._shares.values():
-                grad = share.parameter.grad
-                share.own.grad = None if grad is None else share.part(grad)
-                share.own.copy_(share.part(share.parameter))  # which a checkpoint may have changed
+                share.arrive()
             self.inner.step()
             for share in self._shares.values():
-                if share.own.grad is not None:
-                    share.parameter.to_local().copy_(share.whole(share.own.detach()).to_local())
+                share.leave()
 
     def _entries(self) -> Iterator[tuple[str, _Share, str, Any]]:
         """By name; before the first step, as that will make them."""

@@ -8,12 +8,14 @@ with moves between them that autograd knows; the parameters are DTensors.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Placement, Replicate, Shard
 
 from ..errors import InputError
@@ -25,7 +27,7 @@ __all__ = ["BUCKET", "StageModule", "cut_out", "redistributed", "register"]
 
 Placements = tuple[Placement, ...]
 
-BUCKET = 4 << 20  # bytes of gradients that are added up together
+BUCKET = 1 << 20  # bytes of gradients that are added up together, while the backward pass finds the next
 
 
 def cut_out(whole: torch.Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> torch.Tensor:
@@ -50,6 +52,13 @@ def redistributed(
         local = add_up(redistributed(local, mesh, src, between), mesh, steps)
         src = _summed(between)
     if src == dst:
+        return local
+    summed = [axis for axis, (before, after) in enumerate(zip(src, dst)) if before != after]
+    if all(isinstance(src[axis], Partial) and dst[axis] == Replicate() for axis in summed):
+        # As DTensor would, without what it thinks about on the way: several times the move's own time where that is small.
+        local = local.clone(memory_format=torch.contiguous_format)
+        for axis in summed:
+            dist.all_reduce(local, group=mesh.get_group(axis))
         return local
     there = DTensor.from_local(local.contiguous(), mesh, src, run_check=False).redistribute(placements=dst)
     return there.to_local()
@@ -134,20 +143,38 @@ class _Parameter:
 
     def __init__(self, whole: torch.nn.Parameter, placements: Placements, grad: Placements, steps: Steps) -> None:
         self.dtensor, self.placements, self.grad, self.steps = whole, placements, grad, steps
+        self.begin()
+
+    def begin(self) -> None:
+        """Of a step: what a DTensor costs to look into it is paid once."""
+        data: Any = self.dtensor.data
+        self.part: torch.Tensor = data.to_local()
         self.found: torch.Tensor | None = None
+        self.missing = 0  # gradients that the last backward pass has still to find
 
     def lend(self) -> torch.Tensor:
         """For one use: a leaf of its own, so that a use's gradient can be asked for apart from all others."""
-        data: Any = self.dtensor.data
-        leaf: torch.Tensor = data.to_local().detach().requires_grad_(self.dtensor.requires_grad)
-        return leaf
+        return self.part.detach().requires_grad_(self.dtensor.requires_grad)
 
     def add(self, grad: torch.Tensor) -> None:
-        self.found = grad.clone() if self.found is None else self.found.add_(grad)
+        """Not in place: autograd may need the memory for something else, too."""
+        self.found = grad if self.found is None else self.found + grad
 
-    def take(self, scale: float) -> torch.Tensor | None:
+    def take(self) -> torch.Tensor | None:
         found, self.found = self.found, None
-        return None if found is None else found.mul_(scale)
+        return found
+
+
+@dataclass
+class _Bucket:
+    """Gradients that are added up in one all-reduce: small ones cost mostly what each costs alone."""
+
+    src: Placements
+    steps: Steps
+    names: list[str] = field(default_factory=list)
+    members: dict[str, torch.Tensor] = field(default_factory=dict)  # that a step has found
+    flat: torch.Tensor | None = None
+    work: Any = None
 
 
 @dataclass
@@ -215,6 +242,8 @@ class StageModule:
         self._arrives, self._leaves, self._recompute = arrives, leaves, stage.recompute
         self._held: dict[int, _Held] = {}
         self._steps = self._compile(stage, parameters)
+        self._buckets = self._bucketed()
+        self._begun, self._passed = 0, 0  # buckets that are on their way, and backward passes
 
     def _uses(self, stage: Stage) -> dict[str, list[tuple[Placements, Placements, Steps]]]:
         """Per parameter, the layout of each use and that of its gradient there, and how that is summed."""
@@ -324,8 +353,9 @@ class StageModule:
         """The inputs of a step, whole on every rank."""
         self.micro_batches = micro_batches
         self._held.clear()
+        self._begun = self._passed = 0
         for parameter in self._own.values():
-            parameter.found = None
+            parameter.begin()
         self.draws.step += 1
 
     def _run(self, k: int, arrived: dict[str, torch.Tensor]) -> _Held:
@@ -374,6 +404,13 @@ class StageModule:
         uses = [use for operation in held.operations for use in operation.uses]
         wanted = [held.arrived[name] for name in names]
         wanted += [operation.made for operation in held.operations] if split else [leaf for _, leaf in uses]
+        self._passed += 1
+        overlapped = not split and self._passed == len(self.micro_batches)
+        if overlapped:  # the sums of what is complete begin while autograd goes on
+            for parameter, _ in uses:
+                parameter.missing += 1
+            for parameter, leaf in uses:
+                leaf.register_hook(functools.partial(self._last, parameter))
         found: Sequence[torch.Tensor | None] = [None] * len(wanted)
         if ends and wanted:
             found = torch.autograd.grad(ends, wanted, given, retain_graph=split, allow_unused=True)
@@ -383,7 +420,7 @@ class StageModule:
                 operation.grad = grad
         else:
             for (parameter, _), grad in zip(uses, rest):
-                if grad is not None:
+                if grad is not None and not overlapped:
                     parameter.add(grad)
             del self._held[k]
         return {name: grad for name, grad in zip(names, found) if grad is not None}
@@ -398,33 +435,68 @@ class StageModule:
                     if grad is not None:
                         parameter.add(grad)
 
-    def gradients(self, scale: float) -> dict[str, Any]:
-        """Those of the micro-batches of a step together, added up over the ranks."""
-        taken = ((name, parameter.take(scale)) for name, parameter in self._own.items())
-        found = {name: grad for name, grad in taken if grad is not None}
-        joined: dict[Any, dict[str, torch.Tensor]] = {}
-        for name, grad in list(found.items()):
-            own = self._own[name]
-            if grad.nbytes >= BUCKET or own.grad == own.placements or own.placements != _summed(own.grad):
-                found[name] = redistributed(grad, self.mesh, own.grad, own.placements, own.steps)
+    def _bucketed(self) -> list[_Bucket]:
+        """In the order in which backward passes complete them, about the reverse of the uses; equal on all ranks."""
+        made: list[_Bucket] = []
+        filling: dict[Any, tuple[_Bucket, int]] = {}
+        for name, own in reversed(self._own.items()):
+            if own.grad == own.placements or own.placements != _summed(own.grad) or not own.dtensor.requires_grad:
                 continue
-            alike = (grad.dtype, tuple(p if isinstance(p, Partial) else Replicate() for p in own.grad), own.steps)
-            bucket = joined.setdefault(alike, {})
-            if sum(member.nbytes for member in bucket.values()) + grad.nbytes > BUCKET:
-                found |= self._add_up(bucket, *alike[1:])
-                bucket.clear()
-            bucket[name] = grad
-        for alike, bucket in joined.items():
-            found |= self._add_up(bucket, *alike[1:])
+            alike = own.part.dtype, tuple(p if isinstance(p, Partial) else Replicate() for p in own.grad), own.steps
+            bucket, nbytes = filling.get(alike, (None, 0))
+            if bucket is None or nbytes + own.part.nbytes > BUCKET:
+                bucket, nbytes = _Bucket(*alike[1:]), 0
+                made.append(bucket)
+            bucket.names.append(name)
+            filling[alike] = bucket, nbytes + own.part.nbytes
+        return made
+
+    def _last(self, parameter: _Parameter, grad: torch.Tensor) -> None:
+        """A gradient that the last backward pass has found. Buckets begin in their order, so that ranks agree in it."""
+        parameter.add(grad)
+        parameter.missing -= 1
+        while self._begun < len(self._buckets):
+            bucket = self._buckets[self._begun]
+            if any(self._own[name].missing or self._own[name].found is None for name in bucket.names):
+                return
+            self._begin_sum(bucket)
+
+    def _begin_sum(self, bucket: _Bucket) -> None:
+        self._begun += 1
+        taken = ((name, self._own[name].take()) for name in bucket.names)
+        bucket.members = {name: grad for name, grad in taken if grad is not None}
+        if not bucket.members:
+            return
+        flat = torch.cat([grad.reshape(-1) for grad in bucket.members.values()]).mul_(1.0 / len(self.micro_batches))
+        axes = [axis for axis, place in enumerate(bucket.src) if isinstance(place, Partial)]
+        if bucket.steps or len(axes) > 1:  # one after the other, at the end
+            bucket.flat = flat
+        else:
+            bucket.flat, bucket.work = flat, dist.all_reduce(flat, group=self.mesh.get_group(axes[0]), async_op=True)
+
+    def gradients(self) -> dict[str, Any]:
+        """Those of the micro-batches of a step together, their mean, added up over the ranks."""
+        found: dict[str, torch.Tensor] = {}
+        while self._begun < len(self._buckets):
+            self._begin_sum(self._buckets[self._begun])
+        for name, own in self._own.items():
+            grad = own.take()
+            if grad is not None:
+                grad = grad * (1.0 / len(self.micro_batches))
+                found[name] = redistributed(grad, self.mesh, own.grad, own.placements, own.steps)
+        for bucket in self._buckets:
+            flat, bucket.flat = bucket.flat, None
+            if flat is None:
+                continue
+            if bucket.work is None:
+                flat = redistributed(flat, self.mesh, bucket.src, _summed(bucket.src), bucket.steps)
+            else:
+                bucket.work.wait()
+                bucket.work = None
+            parts = flat.split([grad.numel() for grad in bucket.members.values()])
+            found |= {name: part.view(grad.shape) for (name, grad), part in zip(bucket.members.items(), parts)}
+            bucket.members = {}
         return {
             name: DTensor.from_local(grad, self.mesh, self._own[name].placements, run_check=False)
             for name, grad in found.items()
         }
-
-    def _add_up(self, bucket: dict[str, torch.Tensor], src: Placements, steps: Steps) -> dict[str, torch.Tensor]:
-        """In one all-reduce: small ones cost mostly what each costs alone."""
-        flat = torch.cat([grad.reshape(-1) for grad in bucket.values()])
-        flat = redistributed(flat, self.mesh, src, _summed(src), steps)
-        parts = flat.split([grad.numel() for grad in bucket.values()])
-        # Each has memory of its own, as what is changed in place, or kept, should have.
-        return {name: grad.copy_(part.view(grad.shape)) for (name, grad), part in zip(bucket.items(), parts)}

@@ -19,16 +19,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.tensor  # noqa: F401
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor import DeviceMesh, Partial, Placement, Replicate, Shard
 
 from .. import _stage_planner
 from ..errors import InputError
+from ._apply import apply_alone
 from ._describe import dtype_name
 from ._export import Loss
-from ._partition import BUCKET
-from ._plan import plan
+from ._partition import BUCKET, redistributed
+from ._plan import Plan, plan
 
 __all__ = ["probe"]
 
@@ -65,10 +65,11 @@ def probe(
     All ranks of the default group call it, on a quiet cluster, with as many threads as training will have; they are
     numbered host by host, equally many on each. `cluster` is what `autopar probe` has measured there; its entries of the
     same kinds are replaced. Operators run on numbers of `dtypes` of SIZES x SIZES, collectives on 1 KiB, 4 KiB, … up to
-    `max_bytes`, through DTensor, as plans run them. Each size takes about `seconds`. `optimizer` makes the update.
+    `max_bytes`, as plans run them. Each size takes about `seconds`. `optimizer` makes the update.
     With a `model` and what plan() wants of it, a batch that one device can train on, every rank trains a copy of it too,
-    alone and all at once, and the operators' times are scaled until the planner predicts that step: memory that comes
-    fresh from the system, autograd and the model's own shapes are in them then. Where not `afresh`, `cluster` is what
+    alone and all at once, as apply() runs a plan for one device, and the operators' times are scaled until the planner
+    predicts that step: what stands between operators, memory that comes fresh from the system, autograd and the model's
+    own shapes are in them then. Where not `afresh`, `cluster` is what
     probe() gave for another model, and is only scaled to this one.
     Returns the same on all ranks: what `plan(cluster=…)` takes, and json.dump() writes.
     """
@@ -80,12 +81,17 @@ def probe(
     if afresh:
         _measure(profile, torch.device(device), dtypes, max_bytes, seconds, optimizer)
     if model is not None:
-        found = _step_seconds(model, example_args, loss, target, micro_batches, optimizer, STEPS * seconds)
+        given = (*example_args, *(() if target is None else (target,)))
+
+        def planned() -> Plan:
+            return plan(model, example_args, profile, loss=loss, target=target, micro_batches=micro_batches, stages=1,
+                        hosts=1, devices_per_host=1)  # fmt: skip
+
+        found = _step_seconds(model, planned(), given, optimizer, STEPS * seconds)
         for _ in range(SCALINGS):  # what has no entries keeps its price, so that one division is not all
-            alone = plan(model, example_args, profile, loss=loss, target=target, micro_batches=micro_batches, stages=1,
-                         hosts=1, devices_per_host=1)  # fmt: skip
+            scale = found / planned().step_seconds
             for entry in profile["op_times"]:
-                entry["seconds"] *= found / alone.step_seconds
+                entry["seconds"] *= scale
         profile["provenance"] += f", scaled to {type(model).__name__} on one of them: a step takes {found:.6g} s"
     return profile
 
@@ -113,7 +119,9 @@ def _measure(
     kept = [entry for entry in profile.get("op_times", []) if (entry["op"], entry.get("type")) not in kinds]
     profile.update(version=2, op_times=kept + entries, collectives=curves)
     profile["runtime"] = {**profile.get("runtime", {}), "bucket_bytes": BUCKET}
-    if not curves:
+    if curves:
+        profile["gradient_overlap"] = _hidden(seconds, place)
+    else:
         del profile["collectives"]
     profile["provenance"] = f"{profile['provenance']}; operators and collectives of PyTorch {torch.__version__} on {place.type}, all ranks at once"  # fmt: skip
 
@@ -150,22 +158,21 @@ def _cases(
 
 
 def _step_seconds(
-    model: torch.nn.Module, inputs: Sequence[torch.Tensor], loss: Loss | None, target: torch.Tensor | None, count: int,
-    optimizer: Callable[..., torch.optim.Optimizer], seconds: float,
-) -> float:  # fmt: skip
-    """Of a copy of the model on this rank: the median of the slowest rank."""
-    mine = copy.deepcopy(model)
-    update = optimizer(mine.parameters(), lr=1e-9)
-    parts = [torch.tensor_split(value, count) for value in (*inputs, *(() if target is None else (target,)))]
+    model: torch.nn.Module, alone: Plan, batch: Sequence[torch.Tensor], optimizer: Callable[..., torch.optim.Optimizer],
+    seconds: float,
+) -> float:
+    """Of a copy of the model on this rank, run as plans are: the median of the slowest rank."""
+    applied = apply_alone(copy.deepcopy(model), alone, batch[0].device)
+    update = applied.optimizer(optimizer, lr=1e-9)
 
     def step() -> None:
         update.zero_grad()
-        for values in zip(*parts):
-            made = mine(*values[: len(inputs)])
-            (made if loss is None else loss(made, values[-1])).backward()
+        applied.step(*batch)
         update.step()
 
-    return _seconds(step, seconds, inputs[0].device)
+    found = _seconds(step, seconds, batch[0].device)
+    applied.close()
+    return found
 
 
 def _axes(mesh: DeviceMesh, hosts: int, local: int) -> Iterable[tuple[DeviceMesh, dict[str, int]]]:
@@ -190,15 +197,34 @@ def _curve(
     while asked <= max_bytes:
         side = axis.size() * max(1, math.isqrt(asked // 4) // axis.size())
         part = (side // axis.size(), side) if src == Shard(0) else (side, side)
-        given = DTensor.from_local(torch.ones(part, device=place), axis, [src], run_check=False)
+        given = torch.ones(part, device=place)
 
-        def move(given: DTensor = given) -> object:
-            return given.redistribute(placements=[dst]).to_local()
+        def move(given: torch.Tensor = given) -> object:
+            return redistributed(given, axis, (src,), (dst,))
 
         took = _seconds(move, seconds, place, statistics.mean, torch.randn(512, 512, device=place))
         points.append([4 * side * side, max(took, points[-1][1] * 1.01) if points else took])
         asked *= 4
     return points
+
+
+def _hidden(seconds: float, place: torch.device) -> float:
+    """The part of a bucket's all-reduce over all ranks that hides behind products of matrices of about its time."""
+    flat, square = torch.zeros(BUCKET // 4, device=place), torch.randn(512, 512, device=place)
+
+    def products() -> None:
+        for _ in range(count):
+            torch.mm(square, square)
+
+    def both() -> None:
+        work = dist.all_reduce(flat, async_op=True)
+        products()
+        work.wait()
+
+    moved = _seconds(lambda: dist.all_reduce(flat), seconds, place)
+    count = 1
+    count = max(1, round(moved / _seconds(products, seconds, place)))
+    return min(1.0, max(0.0, 1 - (_seconds(both, seconds, place) - _seconds(products, seconds, place)) / moved))
 
 
 def _seconds(
