@@ -398,9 +398,12 @@ END_TEST
 static int give_up(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     xm_worker_t *worker = join(env, listen_fd, NULL, DEADLINE_S);
+    atomic_int *joined = arg;
     xm_status_t status;
 
-    (void)arg;
+    /* Who has not joined yet would be told there. */
+    (void)atomic_fetch_add(joined, 1);
+    local_await(joined, 3);
     if (env->rank == 1) {
         xm_worker_destroy(worker, "disk full");
         return 0;
@@ -418,7 +421,7 @@ static int give_up(const xm_job_env_t *env, int listen_fd, void *arg)
 
 START_TEST(a_reason_is_quoted)
 {
-    local_job_run(3, DEADLINE_S, give_up, NULL);
+    local_job_run(3, DEADLINE_S, give_up, local_shared(sizeof(atomic_int)));
 }
 END_TEST
 
