@@ -124,6 +124,17 @@ static xm_status_t allocate(xm_worker_slots_t *slots, int size)
     return XM_OK;
 }
 
+/* Every rank finds the same difference in the same cards. One that left at once would be heard by
+ * those that have not looked yet, who would fail for its leaving; so all look first. */
+static xm_status_t tell_together(xm_bootstrap_t *bootstrap, double timeout, xm_status_t status)
+{
+    char sentence[512];
+
+    (void)snprintf(sentence, sizeof(sentence), "%s", xm_last_error());
+    (void)xm_bootstrap_barrier(bootstrap, timeout);
+    return xm_error_set(status, "%s", sentence);
+}
+
 /* The cards stay as long as the worker, since host names point into them. */
 static xm_status_t exchange_cards(xm_worker_slots_t *slots, xm_bootstrap_t *bootstrap,
                                   const char *host, double timeout)
@@ -154,6 +165,8 @@ static xm_status_t exchange_cards(xm_worker_slots_t *slots, xm_bootstrap_t *boot
     }
     if (status == XM_OK) {
         number_slots(slots, size, texts, texts + size, texts + 2 * (size_t)size);
+    } else if (status == XM_ERR_MISMATCH) {
+        status = tell_together(bootstrap, timeout, status);
     }
     free(offsets);
     free(texts);
