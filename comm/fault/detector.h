@@ -69,9 +69,12 @@ bool xm_detector_take_news(xm_detector_t *detector);
 
 /** The caller's thread looks after its transport. Answers tell the others how often that was so. */
 void xm_detector_active(xm_detector_t *detector);
-/** How many answers of a rank, one per interval while it is watched, have shown that its thread had
- *  looked after its transport since the answer before. */
+/** How many answers of a rank have shown that its thread had looked after its transport since the
+ * answer before. */
 unsigned xm_detector_signs(xm_detector_t *detector, int rank);
+/** Asks after a watched rank often, until xm_detector_watch() ends that; for what comes back see
+ * xm_liveness_heed(). */
+unsigned xm_detector_heed(xm_detector_t *detector, int rank);
 
 /** Asks @p rank to get ready for probe number @p probe (not 0). */
 void xm_detector_want_probe(xm_detector_t *detector, int rank, uint32_t probe);

@@ -122,6 +122,9 @@ xm_status_t xm_detector_await(xm_detector_t *detector, xm_bootstrap_t *bootstrap
 void xm_detector_watch(xm_detector_t *detector, int rank, bool watch)
 {
     lock(detector);
+    if (!watch) {
+        (void)xm_liveness_heed(detector->liveness, rank, false);
+    }
     watch = watch || detector->slots[rank].centre;
     if (watch != xm_liveness_watches(detector->liveness, rank)) {
         /* Two ranks that have lost each other should not blame each other, so the lower rank
@@ -298,6 +301,16 @@ unsigned xm_detector_signs(xm_detector_t *detector, int rank)
     signs = detector->slots[rank].signs;
     unlock(detector, false);
     return signs;
+}
+
+unsigned xm_detector_heed(xm_detector_t *detector, int rank)
+{
+    unsigned gaps;
+
+    lock(detector);
+    gaps = xm_liveness_heed(detector->liveness, rank, true);
+    unlock(detector, true);
+    return gaps;
 }
 
 /* Asks right away, with question number 0, which counts as no sign of life when it is answered. */

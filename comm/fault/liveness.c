@@ -18,9 +18,11 @@ enum { SPREAD = 64, WITNESSES = 4, QUESTIONS_EACH = 3 };
  * a sign after a refusal until the process counts as ended. PRESSING, SUSPECTED: pace and length of
  * a suspicion. TESTIFY_FOR: a witness looks after a rank so long after the last request, and
  * knows that it is silent after TESTIFY_SILENT. LATELY: what was heard so long ago is heard.
- * LONELY: until a rank whom no witness answers knows that it is alone. */
+ * LONELY: until a rank whom no witness answers knows that it is alone. GAP: a silence that is
+ * counted when it ends. */
 static const double CALL_AFTER = 0.2, CONFIRM = 0.03, PRESSING = 0.005, SUSPECTED = 0.5,
-                    TESTIFY_FOR = 2.0, TESTIFY_SILENT = 0.75, LATELY = 1.5, LONELY = 4.0;
+                    TESTIFY_FOR = 2.0, TESTIFY_SILENT = 0.75, LATELY = 1.5, LONELY = 4.0,
+                    GAP = 0.25;
 
 #define NEVER INT64_MIN
 
@@ -35,6 +37,8 @@ typedef struct {
 typedef struct {
     int host; /* -1: no member */
     bool watched;
+    bool heeded;              /* asked often although it answers */
+    unsigned gaps;            /* silences that have ended */
     bool given_up;            /* there was a finding, and no sign has come since */
     bool answers;             /* has answered a question, ever: silence means something */
     bool expected;            /* or others like it have */
@@ -140,7 +144,7 @@ static void begin(xm_liveness_t *liveness, int rank, int64_t now)
     look_after(liveness, rank);
     slot->asked_at = NEVER;
     slot->unanswered_since = NEVER;
-    slot->heard = false;
+    slot->heard = slot->heeded = false;
     if (!slot->given_up && slot->heard_at < now) {
         slot->heard_at = now;
     }
@@ -158,6 +162,12 @@ void xm_liveness_watch(xm_liveness_t *liveness, int rank, bool watch, int64_t no
         slot->given_up = false;
     }
     slot->watched = watch;
+}
+
+unsigned xm_liveness_heed(xm_liveness_t *liveness, int rank, bool often)
+{
+    liveness->slots[rank].heeded = often;
+    return liveness->slots[rank].gaps;
 }
 
 bool xm_liveness_watches(const xm_liveness_t *liveness, int rank)
@@ -208,6 +218,8 @@ void xm_liveness_heard(xm_liveness_t *liveness, int rank, int64_t now)
     slot_t *slot = &liveness->slots[rank];
 
     slot->heard_at = slot->came_at = now;
+    slot->gaps +=
+        slot->unanswered_since != NEVER && now - slot->unanswered_since >= span(liveness, GAP);
     slot->unanswered_since = slot->refused_at = NEVER;
     slot->heard = true;
     slot->given_up = false;
@@ -461,9 +473,10 @@ static int64_t question(const xm_liveness_t *liveness, int rank, int64_t now,
     slot_t *slot = &liveness->slots[rank];
     bool suspected = now < slot->suspected_until;
     bool waiting = slot->unanswered_since != NEVER, first = !slot->heard;
-    int64_t pause = suspected                   ? span(liveness, PRESSING)
-                    : waiting || !slot->watched ? liveness->interval / XM_LIVENESS_REPEATS
-                                                : liveness->interval;
+    bool often = waiting || slot->heeded || !slot->watched;
+    int64_t pause = suspected ? span(liveness, PRESSING)
+                    : often   ? liveness->interval / XM_LIVENESS_REPEATS
+                              : liveness->interval;
     int64_t due = slot->asked_at == NEVER ? now : slot->asked_at + pause;
 
     if (now < due) {

@@ -97,6 +97,10 @@ void xm_liveness_heard(xm_liveness_t *liveness, int rank, int64_t now);
  * wait for a sign of life that would prove it wrong. */
 void xm_liveness_refused(xm_liveness_t *liveness, int rank, bool sure, int64_t now);
 
+/** @p often: a watched rank is asked at the pace of repeated questions although it answers, so that
+ * no silence escapes. Returns how many of a quarter of an interval or more have ended so far. */
+unsigned xm_liveness_heed(xm_liveness_t *liveness, int rank, bool often);
+
 /** Whether anything of the rank has come lately: what questions tell it. */
 bool xm_liveness_hears(const xm_liveness_t *liveness, int rank, int64_t now);
 /** Nanoseconds since the last sign, or since watching began, without those for which this rank

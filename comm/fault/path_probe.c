@@ -32,8 +32,12 @@ typedef struct {
     uint64_t moved;
     int64_t since; /* nothing has moved */
     doubt_t doubt;
-    uint32_t probe; /* number of the last */
-    unsigned signs; /* of life that the heartbeat had counted when the probe was sent */
+    uint32_t probe;     /* number of the last */
+    unsigned signs;     /* of life that the heartbeat has counted */
+    int shown;          /* of these since the probe was sent, at most one an interval */
+    int64_t next_sign;  /* when the next one counts */
+    unsigned gaps;      /* silences that the heartbeat has counted */
+    int64_t patient_to; /* nobody is blamed before */
     byte_t question, answer;
     /* As the rank that is doubted. */
     uint32_t wanted, ready;
@@ -45,7 +49,7 @@ struct xm_path_probe {
     xm_detector_t *detector;
     const xm_endpoints_t *endpoints;
     const int *job_rank;
-    int64_t rail_timeout; /* until a rank is doubted */
+    int64_t interval, rail_timeout; /* the latter: until a rank is doubted */
     int64_t next;
     slot_t *slots;
 };
@@ -91,7 +95,8 @@ xm_status_t xm_path_probe_create(xm_transport_t *transport, xm_detector_t *detec
     self->detector = detector;
     self->endpoints = endpoints;
     self->job_rank = job_rank;
-    self->rail_timeout = (int64_t)(interval * 0.5e9);
+    self->interval = (int64_t)(interval * 1e9);
+    self->rail_timeout = self->interval / 2;
     *path_probe = self;
     return XM_OK;
 }
@@ -110,7 +115,8 @@ static void end_doubt(xm_path_probe_t *self, int rank, int64_t now)
 {
     slot_t *slot = &self->slots[rank];
 
-    slot->since = now;
+    slot->since = slot->patient_to = now;
+    slot->shown = 0;
     slot->signs = xm_detector_signs(self->detector, self->job_rank[rank]);
     if (slot->doubt == ASKED || (slot->doubt == SENT && !slot->answer.busy)) {
         slot->doubt = CONTENT;
@@ -130,7 +136,7 @@ static void begin_doubt(xm_path_probe_t *self, int rank)
 }
 
 /* The answer's receive is posted before the question is sent, so it cannot come too early. */
-static void send_probe(xm_path_probe_t *self, int rank)
+static void send_probe(xm_path_probe_t *self, int rank, int64_t now)
 {
     slot_t *slot = &self->slots[rank];
 
@@ -138,7 +144,10 @@ static void send_probe(xm_path_probe_t *self, int rank)
         return; /* the one before has not left yet */
     }
     slot->doubt = SENT;
+    slot->shown = 0;
     slot->signs = xm_detector_signs(self->detector, self->job_rank[rank]);
+    slot->gaps = xm_detector_heed(self->detector, self->job_rank[rank]);
+    slot->next_sign = slot->patient_to = now;
     post_byte(self, rank, &slot->answer, TAG_ANSWER | slot->probe, false);
     post_byte(self, rank, &slot->question, TAG_QUESTION | slot->probe, true);
 }
@@ -160,6 +169,34 @@ static void blame(const xm_path_probe_t *self, int rank, int64_t now, xm_bootstr
                    self->endpoints->of[self->endpoints->rank].host,
                    (double)(now - self->slots[rank].since) * 1e-9, path[0] != '\0' ? " over " : "",
                    path);
+}
+
+/*
+ * Whether the probe should have come through by now. TCP waits about as long for each further
+ * attempt as it has tried in all, and is not told that a link is up again: after a gap that the
+ * heartbeat has met, so much time has to pass again. The lower one of two ranks that doubt each
+ * other speaks first, so that all hear one story.
+ */
+static bool has_had_time(const xm_path_probe_t *self, int rank, int64_t now)
+{
+    slot_t *slot = &self->slots[rank];
+    unsigned signs = xm_detector_signs(self->detector, self->job_rank[rank]);
+    unsigned gaps = xm_detector_heed(self->detector, self->job_rank[rank]);
+
+    if (gaps != slot->gaps) {
+        int64_t tried = now - slot->since, most = self->interval * XM_PATH_PROBE_MOST;
+
+        slot->gaps = gaps;
+        slot->patient_to =
+            slot->since + (2 * tried + self->interval < most ? 2 * tried + self->interval : most);
+    }
+    if (signs != slot->signs && now >= slot->next_sign) {
+        slot->signs = signs;
+        slot->next_sign = now + self->interval;
+        ++slot->shown;
+    }
+    return slot->shown >= XM_PATH_PROBE_SIGNS + (rank < self->transport->rank) &&
+           now >= slot->patient_to;
 }
 
 /* Looks at one peer. Any operation that moves ends the doubt. Otherwise, after half an
@@ -192,12 +229,9 @@ static void look_at(xm_path_probe_t *self, int rank, int64_t now, xm_bootstrap_f
     }
     if (slot->doubt == ASKED &&
         xm_detector_is_ready(self->detector, self->job_rank[rank], slot->probe)) {
-        send_probe(self, rank);
+        send_probe(self, rank, now);
     }
-    /* The lower one of two ranks that doubt each other speaks first, so that all hear one story. */
-    if (slot->doubt == SENT && slot->answer.busy &&
-        xm_detector_signs(self->detector, self->job_rank[rank]) - slot->signs >=
-            XM_PATH_PROBE_SIGNS + (rank < self->transport->rank)) {
+    if (slot->doubt == SENT && slot->answer.busy && has_had_time(self, rank, now)) {
         blame(self, rank, now, fault);
     }
 }

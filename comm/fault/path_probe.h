@@ -19,7 +19,9 @@
  *    answered, the peer is unreachable. Of two who blame each other the lower rank speaks first.
  *
  * So a peer that computes is never blamed, whatever it takes; a waiting peer that cannot be reached
- * is, after half an interval for the doubt and about three more. The path has to carry two messages
+ * is, after half an interval for the doubt and about three more. Where the heartbeat finds gaps
+ * meanwhile, because a link comes and goes, it takes an interval longer than twice the time until
+ * the end of the last one, which leaves TCP its next attempt. The path has to carry two messages
  * of one byte past what is queued on it in that time: links where that takes longer need a longer
  * XM_HEARTBEAT.
  *
@@ -30,7 +32,8 @@
 #include "comm/fault/detector.h"
 #include "comm/transport.h"
 
-enum { XM_PATH_PROBE_SIGNS = 4 };
+/** MOST: intervals from the last message to the blame, whatever gaps there are. */
+enum { XM_PATH_PROBE_SIGNS = 4, XM_PATH_PROBE_MOST = 16 };
 
 typedef struct xm_path_probe xm_path_probe_t;
 

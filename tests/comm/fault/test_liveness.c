@@ -248,6 +248,35 @@ START_TEST(flaps_are_no_silence)
 }
 END_TEST
 
+/* Half a second in which nothing passes, at any moment, is noticed by who heeds a rank, once; an
+ * undisturbed hour has none, nor does it go on being asked often. */
+START_TEST(who_is_heeded_has_no_gap_that_escapes)
+{
+    xm_random_t random = {.state = 7};
+    xm_liveness_t *liveness;
+    lab_t lab;
+    int asked;
+
+    lab_create(&lab, 6, 2);
+    liveness = lab.nodes[0].liveness;
+    ck_assert_uint_eq(xm_liveness_heed(liveness, 3, true), 0);
+    for (unsigned round = 0; round < 100; ++round) {
+        run_until(&lab, lab.now + second / 4 + (int64_t)(xm_random_next(&random) % 2000000000));
+        ck_assert_uint_eq(xm_liveness_heed(liveness, 3, true), round);
+        lab.reaches[3][0] = false;
+        run_until(&lab, lab.now + second / 2);
+        lab.reaches[3][0] = true;
+    }
+    run_until(&lab, lab.now + 3600 * second);
+    asked = lab.nodes[0].asked[3];
+    ck_assert_uint_eq(xm_liveness_heed(liveness, 3, false), 100);
+    run_until(&lab, lab.now + 100 * second);
+    ck_assert_int_le(lab.nodes[0].asked[3] - asked, 101);
+    ck_assert_int_eq(count_findings(&lab), 0);
+    lab_destroy(&lab);
+}
+END_TEST
+
 /* A rank that was held up blames nobody for it, but still finds who is really silent. */
 START_TEST(a_late_rank_blames_nobody)
 {
@@ -480,6 +509,7 @@ int main(void)
     tcase_add_test(tcase, ended_processes_are_found_at_once);
     tcase_add_test(tcase, a_refusal_is_no_death_of_one_that_answers);
     tcase_add_test(tcase, flaps_are_no_silence);
+    tcase_add_test(tcase, who_is_heeded_has_no_gap_that_escapes);
     tcase_add_test(tcase, a_late_rank_blames_nobody);
     tcase_add_test(tcase, old_and_made_up_answers_count_nothing);
     tcase_add_test(tcase, every_sign_counts);
