@@ -104,6 +104,8 @@ static size_t fill_table(rb_options_t *o, raw_t *raw)
          "Racks, of equally many neighbouring hosts; needs --uplink-gbps."},
         {"uplink-gbps", 0, XM_CLI_DOUBLE, &o->uplink_gbps, "G", 1e-3, 1e6,
          "Gbit/s of a rack's uplink, per direction; needs --racks."},
+        {"core-share", 0, XM_CLI_DOUBLE, &o->core_share, "S", 0.01, 1,
+         "Part of a core that each rank of an emulated cluster has (default: no limit)."},
         {"profile", 0, XM_CLI_STRING, &o->profile, "CLUSTER.json", 0, 0,
          "Take the network's rates from a cluster profile."},
         {"topology", 0, XM_CLI_STRING, &o->topology, "MACHINE.xml", 0, 0,
@@ -377,6 +379,9 @@ static xm_status_t check_rates(const rb_options_t *o)
     if (o->profile != NULL && o->nic_rates > 0) {
         return XM_INVALID("--profile and --%s both say how fast the NICs are; give one",
                           o->uneven_rates > 0 ? "uneven" : "nic-gbps");
+    }
+    if (o->core_share > 0 && (o->hosts == 0 || o->nic_rates == 0)) {
+        return XM_INVALID("--core-share needs an emulated cluster: --hosts and --nic-gbps");
     }
     if ((o->racks > 0) != (o->uplink_gbps > 0)) {
         return XM_INVALID("--%s is given but --%s is not", o->racks > 0 ? "racks" : "uplink-gbps",

@@ -57,6 +57,7 @@ typedef struct rb_options {
     int uneven_rates;                   /**< entries of uneven_gbps; 0: its NICs are equal */
     double uplink_gbps;                 /**< 0: uplinks are never the limit */
     int racks;
+    double core_share; /**< of each rank of an emulated cluster; 0: no limit */
     const char *profile, *topology;
     bool paper; /**< --protocol paper; warmup and iterations are what it says */
     int warmup, iterations, seed;

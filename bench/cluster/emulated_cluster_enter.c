@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench/cluster/core_share.h"
 #include "bench/cluster/emulated_cluster.h"
 
 /* True when the process is in another user namespace than this one. */
@@ -80,7 +81,7 @@ static void end_like(int wait_status)
 
 /* The part that stays outside of the host: passes signals on until the child ends. All
  * signals are blocked. */
-static void attend(pid_t child)
+static void attend(pid_t child, rb_core_share_t *share)
 {
     sigset_t all;
 
@@ -99,6 +100,7 @@ static void attend(pid_t child)
             (void)raise(SIGSTOP);
             (void)kill(child, SIGCONT);
         } else {
+            rb_core_share_close(share);
             end_like(wait_status);
         }
     }
@@ -120,7 +122,7 @@ static void tie_to_parent(const int *pipe_ends)
 
 /* Returns in the child only. Signals are blocked before the fork, so none is lost in
  * between. */
-static xm_status_t fork_inside(const char *name)
+static xm_status_t fork_inside(const char *name, rb_core_share_t *share)
 {
     sigset_t all, old;
     int ends[2];
@@ -142,11 +144,11 @@ static xm_status_t fork_inside(const char *name)
     }
     if (child > 0) {
         (void)close(ends[0]);
-        attend(child);
+        attend(child, share);
     }
     tie_to_parent(ends);
     (void)sigprocmask(SIG_SETMASK, &old, NULL);
-    return XM_OK;
+    return rb_core_share_join(share);
 }
 
 /* The head is the machine itself in the switch's network: nothing needs to be forked for
@@ -158,7 +160,8 @@ xm_status_t rb_emulated_cluster_enter(const rb_emulated_cluster_t *cluster, int 
     int flags = CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWNS;
     char name[RB_CLUSTER_NAME + 16];
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    xm_status_t status;
+    rb_core_share_t share = {.processes = -1};
+    xm_status_t status = XM_OK;
 
     (void)snprintf(name, sizeof(name), host == RB_EMULATED_HEAD ? "%s-head" : "%s%d",
                    members->shape.name, host);
@@ -168,10 +171,16 @@ xm_status_t rb_emulated_cluster_enter(const rb_emulated_cluster_t *cluster, int 
     }
     if (host != RB_EMULATED_HEAD) {
         flags |= CLONE_NEWIPC | CLONE_NEWPID;
+        status = rb_core_share_open(members->shape.core_share, &share);
     }
-    status = join(pid, pidfd, flags, name);
+    if (status == XM_OK) {
+        status = join(pid, pidfd, flags, name);
+    }
     if (status == XM_OK && host != RB_EMULATED_HEAD) {
-        status = fork_inside(name);
+        status = fork_inside(name, &share);
+    }
+    if (status < 0) {
+        rb_core_share_close(&share);
     }
 
 close_pidfd:

@@ -42,6 +42,7 @@ enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 typedef struct {
     const char *name, *nic, *uneven, *uplink;
     int hosts, nics, racks, mtu;
+    double core_share;
 } up_options_t;
 
 /* Rates of hosts or rates of NICs; the two options exclude each other. */
@@ -79,7 +80,8 @@ static xm_status_t make_shape(const xm_cli_t *cli, const up_options_t *options,
 
     *shape = (rb_cluster_shape_t){.hosts = options->hosts,
                                   .racks = options->racks > 0 ? options->racks : 1,
-                                  .mtu = options->mtu};
+                                  .mtu = options->mtu,
+                                  .core_share = options->core_share};
     if (xm_cli_given(cli, "nic") && options->uneven != NULL) {
         return XM_INVALID("--nic and --uneven both say how fast the NICs are; give one");
     }
@@ -132,6 +134,8 @@ static int run_up(int argc, char *const *argv)
         {"uplink", 0, XM_CLI_STRING, &o.uplink, "RATE", 0, 0,
          "Rate of a rack's uplink per direction; needs --racks."},
         {"mtu", 0, XM_CLI_INT, &o.mtu, "BYTES", 576, 65521, "MTU of the NICs (default 1500)."},
+        {"core-share", 0, XM_CLI_DOUBLE, &o.core_share, "S", 0.01, 1,
+         "Part of a core that each command on a host has (default: no limit)."},
     };
     xm_cli_command_t command = XM_CLI_COMMAND(
         "emulated-cluster up", NULL, "Makes a cluster, which stays until 'emulated-cluster down'.",
@@ -182,6 +186,9 @@ static void print_status(const rb_emulated_cluster_t *cluster)
     if (shape->racks > 1) {
         (void)printf(", %d racks, uplinks %s", shape->racks,
                      rb_nic_rate_format(shape->uplink, rate, sizeof(rate)));
+    }
+    if (shape->core_share > 0) {
+        (void)printf(", %g of a core for each command", shape->core_share);
     }
     (void)putchar('\n');
     for (int h = 0; h < shape->hosts; ++h) {

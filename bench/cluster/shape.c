@@ -80,6 +80,9 @@ xm_status_t rb_cluster_shape_check(const rb_cluster_shape_t *shape)
     if (shape->mtu < MIN_MTU || shape->mtu > MAX_MTU) {
         return XM_INVALID("an MTU of %d is outside %d … %d", shape->mtu, MIN_MTU, MAX_MTU);
     }
+    if (shape->core_share != 0 && !(shape->core_share >= 0.01 && shape->core_share <= 1)) {
+        return XM_INVALID("a share of %g of a core is outside 0.01 … 1", shape->core_share);
+    }
     for (int h = 0; h < shape->hosts && status == XM_OK; ++h) {
         for (int i = 0; i < shape->nics && status == XM_OK; ++i) {
             status = check_rate("a NIC of host", h, shape->rate[h][i]);

@@ -150,10 +150,10 @@ char *rb_cluster_state_dump(const rb_cluster_members_t *members)
         (void)json_array_append_new(hosts, json_pack("{s:s, s:i, s:o}", "name", name, "pid",
                                                      (int)members->init[h], "nics", nics));
     }
-    root =
-        json_pack("{s:i, s:s, s:i, s:i, s:i, s:i, s:I, s:o}", "version", 1, "name", shape->name,
-                  "holder", (int)members->holder, "nics_per_host", shape->nics, "mtu", shape->mtu,
-                  "racks", shape->racks, "uplink", (json_int_t)shape->uplink, "hosts", hosts);
+    root = json_pack("{s:i, s:s, s:i, s:i, s:i, s:i, s:I, s:f, s:o}", "version", 1, "name",
+                     shape->name, "holder", (int)members->holder, "nics_per_host", shape->nics,
+                     "mtu", shape->mtu, "racks", shape->racks, "uplink", (json_int_t)shape->uplink,
+                     "core_share", shape->core_share, "hosts", hosts);
     text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
     return text;
@@ -194,9 +194,10 @@ static xm_status_t parse(json_t *root, rb_cluster_members_t *members)
     const char *name = "";
     json_t *hosts = NULL, *nics = NULL;
     int holder = 0, pid = 0;
-    bool good = json_unpack(root, "{s:s, s:i, s:i, s:i, s:i, s:I, s:o}", "name", &name, "holder",
-                            &holder, "nics_per_host", &shape->nics, "mtu", &shape->mtu, "racks",
-                            &shape->racks, "uplink", &uplink, "hosts", &hosts) == 0;
+    bool good = json_unpack(root, "{s:s, s:i, s:i, s:i, s:i, s:I, s?F, s:o}", "name", &name,
+                            "holder", &holder, "nics_per_host", &shape->nics, "mtu", &shape->mtu,
+                            "racks", &shape->racks, "uplink", &uplink, "core_share",
+                            &shape->core_share, "hosts", &hosts) == 0;
 
     (void)snprintf(shape->name, sizeof(shape->name), "%s", name);
     shape->uplink = uplink;

@@ -40,7 +40,8 @@ xm_status_t rb_emulation_shape(const rb_options_t *options, rb_cluster_shape_t *
                                   .nics = options->nics_per_host,
                                   .racks = options->racks > 0 ? options->racks : 1,
                                   .mtu = RB_EMULATION_MTU,
-                                  .uplink = bits_per_second(options->uplink_gbps)};
+                                  .uplink = bits_per_second(options->uplink_gbps),
+                                  .core_share = options->core_share};
     for (int i = 0; i < options->nic_rates; ++i) {
         host_rates[i] = bits_per_second(options->nic_gbps[i] / options->nics_per_host);
     }
@@ -169,8 +170,12 @@ char *rb_emulation_describe(const rb_options_t *options, char *buffer, size_t si
                                  rb_nic_rate_format(bits_per_second(gbps), rate, sizeof(rate)));
     }
     if (used < size) {
-        (void)snprintf(buffer + used, size - used, " a host, %sshared memory inside, MTU %d",
-                       options->all_nics ? "all of every rank, " : "", RB_EMULATION_MTU);
+        used +=
+            (size_t)snprintf(buffer + used, size - used, " a host, %sshared memory inside, MTU %d",
+                             options->all_nics ? "all of every rank, " : "", RB_EMULATION_MTU);
+    }
+    if (used < size && options->core_share > 0) {
+        (void)snprintf(buffer + used, size - used, ", %g of a core a rank", options->core_share);
     }
     return buffer;
 }

@@ -62,7 +62,7 @@ START_TEST(nics_of_a_host_add_up)
 {
     char option[] = "--nic-gbps=10,2.5", nics[] = "--nics-per-host=2", uneven[] = "--uneven=1,0.5",
          three[] = "--nics-per-host=3", hosts[] = "--hosts=2", each[] = "--ranks-per-host=2",
-         dry[] = "--dry-run", all[] = "--all-nics";
+         dry[] = "--dry-run", all[] = "--all-nics", share[] = "--core-share=0.2";
     rb_options_t options;
 
     ck_assert_xm_ok(PARSE(&options, program, suite_option, model, option, nics));
@@ -87,6 +87,8 @@ START_TEST(nics_of_a_host_add_up)
                        "--nics-per-host is given but --nic-gbps is not");
     ck_assert_xm_fails(PARSE(&options, program, suite_option, model, option, all),
                        XM_ERR_INVALID_ARGUMENT, "--all-nics is given but neither");
+    ck_assert_xm_fails(PARSE(&options, program, suite_option, model, option, share),
+                       XM_ERR_INVALID_ARGUMENT, "--core-share needs an emulated cluster");
 }
 END_TEST
 

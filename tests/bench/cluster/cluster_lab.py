@@ -100,6 +100,11 @@ def eventually(condition):
     return True
 
 
+def core_share_of(pid):
+    """The control group of a command that has a share of a core."""
+    return [root for root in ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup") if os.path.exists(f"{root}/emulated-cluster-{pid}")]
+
+
 def links():
     """Names of the network devices of the machine itself that have our names."""
     return [name for name in os.listdir("/sys/class/net") if name[:2] in ("p0", "b0", "u0", "d0")]

@@ -194,6 +194,29 @@ def without_root():
     expect(nobody(tool, "down", "--name", name).returncode == 0, "down as nobody")
 
 
+def commands_have_their_share():
+    """A busy loop gets its part of a core, two of them each theirs; the groups go with the commands, and those of killed
+    ones with the next command."""
+    up("--hosts", 2, "--core-share", 0.1)
+    expect("0.1 of a core for each command" in lab.tool("status", "--name", lab.NAME).stdout, "status")
+    tried = on(0, "true")
+    if tried.returncode != 0:
+        expect("a share of a core needs root and the cpu controller" in tried.stderr, tried)
+        print("  no shares of cores:", tried.stderr.strip())
+        return
+    loop = "import time as t\nend, spent = t.monotonic() + 2, t.process_time()\nwhile t.monotonic() < end: pass\nprint((t.process_time() - spent) / 2)"
+    both = [lab.start_on(host, sys.executable, "-c", loop, stdout=subprocess.PIPE) for host in (0, 1)]
+    for process in both:
+        got = float(process.communicate(timeout=lab.TIMEOUT)[0])
+        expect(0.05 < got < 0.125, "0.1 of a core is", got)
+        expect(not lab.core_share_of(process.pid), "the group is left")
+    with lab.start_on(0, "sh", "-c", "echo ready; exec sleep 1000", stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        expect(lab.core_share_of(process.pid), "no group")
+        process.kill()
+    expect(lab.eventually(lambda: on(1, "true").returncode == 0 and not lab.core_share_of(process.pid)), "a killed one's is left")
+
+
 def bad_input_is_refused():
     for sentence, *arguments in (
             ("'fast' is not a rate such as 1gbit", "up", "--nic", "fast"),
@@ -209,6 +232,7 @@ def bad_input_is_refused():
             ("--racks is given but --uplink is not", "up", "--racks", "2"),
             ("--uplink is given but --racks is not", "up", "--uplink", "1gbit"),
             ("--mtu: 100 is outside", "up", "--mtu", "100"),
+            ("--core-share: 2 is outside", "up", "--core-share", "2"),
             ("'a b' cannot be the name of a cluster", "up", "--name", "a b"),
             ("'../x' cannot be the name", "up", "--name", "../x"),
             ("'../x' cannot be the name", "down", "--name", "../x"),
@@ -237,4 +261,4 @@ def bad_input_is_refused():
 
 lab.run([hosts_are_hosts, exec_ends_as_the_command_does, nics_have_their_rates, many_hosts_reach_each_other,
          a_killed_holder_takes_all_along, half_a_cluster_is_none, an_interrupted_up_leaves_nothing, without_root,
-         bad_input_is_refused])
+         commands_have_their_share, bad_input_is_refused])

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file core_share.h
+ * A fixed share of one core for a process and its children, by a control group of their own (cpu
+ * controller, version 1 or 2), so that programs on an emulated cluster do not take each other's
+ * time as long as the shares fit the machine.
+ *
+ * The quota is the least that Linux takes, and its period as short as that makes it: a program that
+ * waits for the rest of a period has its core at full speed before and after. Groups are asked
+ * before all others for what their quota leaves them.
+ *
+ * @code
+ *     status = rb_core_share_open(0.2, &share);
+ *     child = fork();
+ *     if (child == 0) {
+ *         status = rb_core_share_join(&share);
+ *         …
+ *     }
+ *     waitpid(child, NULL, 0);
+ *     rb_core_share_close(&share);
+ * @endcode
+ *
+ * A group whose maker was killed is removed by the next rb_core_share_open().
+ */
+#pragma once
+
+#include <limits.h>
+
+#include "comm/base.h"
+
+typedef struct rb_core_share {
+    int processes; /**< the group's list of processes, to write to; -1: no group */
+    int root;      /**< the folder that it is in, which other namespaces do not have */
+    char folder[128];
+} rb_core_share_t;
+
+/** Makes the group; with a @p share of 0 none, which joining and closing take. */
+xm_status_t rb_core_share_open(double share, rb_core_share_t *made);
+
+/** Puts the calling process into it, from whichever namespaces it is in. */
+xm_status_t rb_core_share_join(const rb_core_share_t *share);
+
+/** Removes the group, which all its processes have left; also from other namespaces. */
+void rb_core_share_close(rb_core_share_t *share);
