@@ -24,6 +24,15 @@ def model():
     return torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64))
 
 
+def predicts(profile, made, batch, common):
+    """Both steps; where the smaller cannot be, as where it took longer, the larger alone."""
+    beside, *steps = re.findall(r"long and (\S+) s more .*? takes (\S+) s and (\S+) s on one", profile["provenance"])[-1]
+    for size, measured in list(zip((32, 4), steps))[: 1 + (float(beside) > 0)]:
+        given = {**common, "target": common["target"][:size]}
+        alone = plan(made, (batch[:size],), profile, stages=1, hosts=1, devices_per_host=1, **given)
+        assert abs(alone.step_seconds / float(measured) - 1) < 0.02, (size, alone.step_seconds, measured)
+
+
 def probed(rank):
     """Four ranks, as two hosts of two."""
     os.environ["LOCAL_WORLD_SIZE"] = "2"
@@ -41,26 +50,27 @@ def probed(rank):
     assert all(one == made for one in every), "ranks have different profiles"
     # Entries of the same kind and type are replaced, others stay.
     einsums = [entry for entry in made["op_times"] if entry["op"] == "einsum"]
-    assert sum(entry["type"] == "float16" for entry in einsums) == 1 and len(einsums) == 5, einsums
+    assert sum(entry["type"] == "float16" for entry in einsums) == 1 and len(einsums) > 3, einsums
     axes = {(c["hosts"], c["devices_per_host"], c["groups_per_host"]) for c in made["collectives"]}
     assert axes == {(1, 2, 1), (2, 1, 2), (2, 2, 1)} and len(made["collectives"]) == 12
     for collective in made["collectives"]:
         sizes, times = zip(*collective["curve"])
         assert list(sizes) == sorted(set(sizes)) and sizes[0] <= 1024 and sizes[-1] <= 1 << 14, sizes
         assert all(early < late for early, late in zip((0, *times), times)), times
-    # The step that was measured is the one that the planner predicts.
-    measured = float(re.search(r"a step takes (\S+) s$", made["provenance"])[1])
-    alone = plan(model(), (batch,), made, stages=1, hosts=1, devices_per_host=1, **common)
-    assert abs(alone.step_seconds / measured - 1) < 0.02, (alone.step_seconds, measured)
-    # For another model only the scale changes.
+    # The steps that were measured are those that the planner predicts.
+    predicts(made, model(), batch, common)
+    assert made["runtime"] == {"bucket_bytes": 1 << 20}
+    # For another model the operators' times are others.
     other = torch.nn.Sequential(model(), torch.nn.GELU(), model())
     again = probe(made, seconds=1e-3, model=other, example_args=(batch,), afresh=False, **common)
-    assert again["collectives"] == made["collectives"] and again["runtime"] == {"bucket_bytes": 1 << 20}
-    scales = [new["seconds"] / old["seconds"] for new, old in zip(again["op_times"], made["op_times"])]
-    assert max(scales) / min(scales) < 1 + 1e-9 and len(scales) == len(made["op_times"]), scales
-    measured = float(re.search(r"a step takes (\S+) s$", again["provenance"])[1])
-    alone = plan(other, (batch,), again, stages=1, hosts=1, devices_per_host=1, **common)
-    assert abs(alone.step_seconds / measured - 1) < 0.02, (alone.step_seconds, measured)
+    assert again["collectives"] == made["collectives"] and again["runtime"] == made["runtime"]
+    # 16 and 2 samples of a micro-batch, and beyond; other times are none of this model's.
+    for found in (made, again):
+        sizes = {entry["flops"] for entry in found["op_times"] if (entry["op"], entry["type"]) == ("einsum", "float32")}
+        assert sizes == {2.0 * 16 * 64 * 256, 2.0 * 2 * 64 * 256, 2.0 * 2 * 64 * 256 / 8}, sizes
+    kept = [[e["flops"] for e in found["op_times"] if e["op"] in ("softmax", "update")] for found in (made, again)]
+    assert kept[0] == kept[1] and len(kept[0]) > 4, kept
+    predicts(again, other, batch, common)
     # Collectives count as measured: where they take an hour, so does a plan that has them.
     slow = copy.deepcopy(made)
     for collective in slow["collectives"]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DeviceMesh, DTensor, Placement, Replicate, Shard, distribute_tensor
 
 from ..errors import InputError
@@ -16,6 +15,7 @@ from ..job import Job
 from ._export import batch_of, micro_batch
 from ._clip import guard_clipping, grad_norm, is_first_copy
 from ._execute import Executor
+from ._groups import mesh_of
 from ._job import default_job
 from ._optimizer import Optimizer
 from ._partition import StageModule, register
@@ -243,7 +243,7 @@ def apply(
     _agree(plan)
     place = _device(model, device)
     by_ranks = {
-        stage.ranks: DeviceMesh(place.type, torch.tensor(stage.ranks).reshape(stage.mesh), mesh_dim_names=("x", "y"))
+        stage.ranks: mesh_of(place.type, torch.tensor(stage.ranks).reshape(stage.mesh), ("x", "y"))
         for stage in plan.stages
     }
     meshes = [by_ranks[stage.ranks] for stage in plan.stages]
@@ -253,8 +253,7 @@ def apply(
 
 def apply_alone(model: torch.nn.Module, plan: Plan, device: torch.device) -> Applied:
     """A plan for one device, on each rank by itself: all of them do the whole of it at once."""
-    names = ("rank", "x", "y")
-    mesh = init_device_mesh(device.type, (dist.get_world_size(), 1, 1), mesh_dim_names=names)[names[1:]]
+    mesh = mesh_of(device.type, torch.tensor([[dist.get_rank()]]), ("x", "y"))
     return _laid_out(model, plan, [mesh], 0, device, None, None, None, 0)
 
 

@@ -143,26 +143,27 @@ class _Parameter:
 
     def __init__(self, whole: torch.nn.Parameter, placements: Placements, grad: Placements, steps: Steps) -> None:
         self.dtensor, self.placements, self.grad, self.steps = whole, placements, grad, steps
+        self.ways: list[_Way | None] = []  # of the uses
         self.begin()
 
     def begin(self) -> None:
         """Of a step: what a DTensor costs to look into it is paid once."""
         data: Any = self.dtensor.data
         self.part: torch.Tensor = data.to_local()
-        self.found: torch.Tensor | None = None
+        self.found: dict[_Way | None, torch.Tensor] = {}
         self.missing = 0  # gradients that the last backward pass has still to find
 
-    def lend(self) -> torch.Tensor:
-        """For one use: a leaf of its own, so that a use's gradient can be asked for apart from all others."""
-        return self.part.detach().requires_grad_(self.dtensor.requires_grad)
-
-    def add(self, grad: torch.Tensor) -> None:
+    def add(self, grad: torch.Tensor, way: _Way | None) -> None:
         """Not in place: autograd may need the memory for something else, too."""
-        self.found = grad if self.found is None else self.found + grad
+        self.found[way] = self.found[way] + grad if way in self.found else grad
 
     def take(self) -> torch.Tensor | None:
-        found, self.found = self.found, None
-        return found
+        """What all uses have found; those that read it alike move it back together, in the order of the uses."""
+        moved = [
+            grad if way is None else redistributed(grad, way.mesh, *way.back, way.back_steps)
+            for way, grad in ((way, self.found.pop(way)) for way in self.ways if way in self.found)
+        ]
+        return sum(moved[1:], moved[0]) if moved else None
 
 
 @dataclass
@@ -177,12 +178,15 @@ class _Bucket:
     work: Any = None
 
 
+_Use = tuple[_Parameter, torch.Tensor, _Way | None]
+
+
 @dataclass
 class _Operation:
     """An operator that has read parameters in a pass: what it made, and the leaves it read."""
 
     made: torch.Tensor
-    uses: list[tuple[_Parameter, torch.Tensor]]
+    uses: list[_Use]
     grad: torch.Tensor | None = None
 
 
@@ -300,6 +304,7 @@ class StageModule:
             elif operand.kind == "parameter":
                 own = self._own[operand.name]
                 way = _way(self.mesh, own.placements, layout, grad, own.grad, back_steps=own.steps)
+                own.ways += [] if way in own.ways else [way]
                 reads.append(_Read(operand.name, operand.kind, operand, way))
             else:
                 reads.append(_Read(key, operand.kind, operand, _way(self.mesh, kept[key], layout, grad, kept[key])))
@@ -323,28 +328,31 @@ class StageModule:
         return _Step(placed.name, operator.run, reads, local, way, [])
 
     def _get(
-        self, read: _Read, results: dict[str, torch.Tensor], moved: dict[str, dict[_Way, torch.Tensor]],
-        inputs: dict[str, torch.Tensor], uses: list[tuple[_Parameter, torch.Tensor]],
+        self, read: _Read, results: dict[str, torch.Tensor], moved: dict[str, dict[_Way | None, torch.Tensor]],
+        inputs: dict[str, torch.Tensor], uses: list[_Use],
     ) -> torch.Tensor:  # fmt: skip
         if read.part is not None:
             return read.part
         if read.kind == "input":
             return cut_out(inputs[read.key], self.mesh, read.places)
+        # Readers that want a tensor alike share what was moved, and their gradients are added before they move back: one
+        # collective each way, as the planner counts.
+        copies = moved.setdefault(read.key, {})
         if read.kind == "parameter":
-            value = self._own[read.key].lend()
+            own = self._own[read.key]
+            if read.way not in copies:
+                way = read.way
+                copies[way] = own.part if way is None else redistributed(own.part, way.mesh, *way.there, way.steps)
+            # For each use a leaf of its own, so that its gradient can be asked for apart from all others.
+            value = copies[read.way].detach().requires_grad_(own.dtensor.requires_grad)
             if value.requires_grad:
-                uses.append((self._own[read.key], value))
-            if read.way is not None:
-                value = read.way(value)
-        else:
+                uses.append((own, value, read.way))
+        elif read.way is None:
             value = results[read.key]
-            if read.way is not None:
-                # Readers that want a result alike share what was moved, and their gradients are added before they move
-                # back: one collective each way, as the planner counts.
-                copies = moved.setdefault(read.key, {})
-                if read.way not in copies:
-                    copies[read.way] = read.way(value)
-                value = copies[read.way]
+        else:
+            if read.way not in copies:
+                copies[read.way] = read.way(results[read.key])
+            value = copies[read.way]
         if read.operand.cast is not None:
             value = value.to(read.operand.cast)
         return value if read.operand.order is None else value.permute(read.operand.order)
@@ -360,10 +368,10 @@ class StageModule:
 
     def _run(self, k: int, arrived: dict[str, torch.Tensor]) -> _Held:
         results, operations = dict(arrived), []
-        moved: dict[str, dict[_Way, torch.Tensor]] = {}
+        moved: dict[str, dict[_Way | None, torch.Tensor]] = {}
         self.draws.micro_batch = k
         for step in self._steps:
-            uses: list[tuple[_Parameter, torch.Tensor]] = []
+            uses: list[_Use] = []
             parts = [self._get(read, results, moved, self.micro_batches[k], uses) for read in step.reads]
             made = step.run(parts, step.local)
             if uses and made.requires_grad:
@@ -403,14 +411,14 @@ class StageModule:
         names = [name for name, value in held.arrived.items() if value.requires_grad]
         uses = [use for operation in held.operations for use in operation.uses]
         wanted = [held.arrived[name] for name in names]
-        wanted += [operation.made for operation in held.operations] if split else [leaf for _, leaf in uses]
+        wanted += [operation.made for operation in held.operations] if split else [leaf for _, leaf, _ in uses]
         self._passed += 1
         overlapped = not split and self._passed == len(self.micro_batches)
         if overlapped:  # the sums of what is complete begin while autograd goes on
-            for parameter, _ in uses:
+            for parameter, _, _ in uses:
                 parameter.missing += 1
-            for parameter, leaf in uses:
-                leaf.register_hook(functools.partial(self._last, parameter))
+            for parameter, leaf, way in uses:
+                leaf.register_hook(functools.partial(self._last, parameter, way))
         found: Sequence[torch.Tensor | None] = [None] * len(wanted)
         if ends and wanted:
             found = torch.autograd.grad(ends, wanted, given, retain_graph=split, allow_unused=True)
@@ -419,9 +427,9 @@ class StageModule:
             for operation, grad in zip(held.operations, rest):
                 operation.grad = grad
         else:
-            for (parameter, _), grad in zip(uses, rest):
+            for (parameter, _, way), grad in zip(uses, rest):
                 if grad is not None and not overlapped:
-                    parameter.add(grad)
+                    parameter.add(grad, way)
             del self._held[k]
         return {name: grad for name, grad in zip(names, found) if grad is not None}
 
@@ -429,11 +437,11 @@ class StageModule:
         """The other half: each operator's parameters from the gradient of what it made, and no further back."""
         for operation in self._held.pop(k).operations:
             if operation.grad is not None:
-                leaves = [leaf for _, leaf in operation.uses]
+                leaves = [leaf for _, leaf, _ in operation.uses]
                 found = torch.autograd.grad(operation.made, leaves, operation.grad, allow_unused=True)
-                for (parameter, _), grad in zip(operation.uses, found):
+                for (parameter, _, way), grad in zip(operation.uses, found):
                     if grad is not None:
-                        parameter.add(grad)
+                        parameter.add(grad, way)
 
     def _bucketed(self) -> list[_Bucket]:
         """In the order in which backward passes complete them, about the reverse of the uses; equal on all ranks."""
@@ -451,13 +459,13 @@ class StageModule:
             filling[alike] = bucket, nbytes + own.part.nbytes
         return made
 
-    def _last(self, parameter: _Parameter, grad: torch.Tensor) -> None:
+    def _last(self, parameter: _Parameter, way: _Way | None, grad: torch.Tensor) -> None:
         """A gradient that the last backward pass has found. Buckets begin in their order, so that ranks agree in it."""
-        parameter.add(grad)
+        parameter.add(grad, way)
         parameter.missing -= 1
         while self._begun < len(self._buckets):
             bucket = self._buckets[self._begun]
-            if any(self._own[name].missing or self._own[name].found is None for name in bucket.names):
+            if any(self._own[name].missing or not self._own[name].found for name in bucket.names):
                 return
             self._begin_sum(bucket)
 

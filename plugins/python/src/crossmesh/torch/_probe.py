@@ -19,22 +19,24 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DeviceMesh, Partial, Placement, Replicate, Shard
 
 from .. import _stage_planner
 from ..errors import InputError
 from ._apply import apply_alone
 from ._describe import dtype_name
-from ._export import Loss
+from ._export import Loss, batch_of, micro_batch
+from ._groups import mesh_of
+from ._operator_times import entries_of, operator_seconds
 from ._partition import BUCKET, redistributed
 from ._plan import Plan, plan
 
 __all__ = ["probe"]
 
-SIZES = (32, 128, 512, 2048)  # rows and columns of operators' tensors
-SMALLEST = 1024
-LEAST, SCALINGS = 5, 4
+SIZES = (4, 32, 128, 512, 2048)  # rows and columns of operators' tensors
+SMALLEST, LEAST = 1024, 5
+UPDATED = 8
+FEW = 2  # samples of a small micro-batch
 STEPS = 100  # a model's steps take so many times as long as a size: all other times hang on theirs
 Case = tuple[str, float, float, Callable[[], object]]
 WAYS: Mapping[str, tuple[Placement, Placement]] = {
@@ -64,13 +66,14 @@ def probe(
 
     All ranks of the default group call it, on a quiet cluster, with as many threads as training will have; they are
     numbered host by host, equally many on each. `cluster` is what `autopar probe` has measured there; its entries of the
-    same kinds are replaced. Operators run on numbers of `dtypes` of SIZES x SIZES, collectives on 1 KiB, 4 KiB, … up to
+    same kinds are replaced. Operators run on numbers of `dtypes` of SIZES x SIZES (up to the
+    first that takes `seconds`), collectives on 1 KiB, 4 KiB, … up to
     `max_bytes`, as plans run them. Each size takes about `seconds`. `optimizer` makes the update.
     With a `model` and what plan() wants of it, a batch that one device can train on, every rank trains a copy of it too,
-    alone and all at once, as apply() runs a plan for one device, and the operators' times are scaled until the planner
-    predicts that step: what stands between operators, memory that comes fresh from the system, autograd and the model's
-    own shapes are in them then. Where not `afresh`, `cluster` is what
-    probe() gave for another model, and is only scaled to this one.
+    alone and all at once, as apply() runs a plan for one device: the whole batch, and as many micro-batches of two samples.
+    The operators' times are made `a * seconds + b`, so that the planner predicts both steps: what stands between operators
+    (b), memory that comes fresh from the system, autograd and the model's own shapes are in them then. Where not `afresh`,
+    `cluster` is what probe() gave without a model.
     Returns the same on all ranks: what `plan(cluster=…)` takes, and json.dump() writes.
     """
     if isinstance(cluster, Mapping):
@@ -81,19 +84,57 @@ def probe(
     if afresh:
         _measure(profile, torch.device(device), dtypes, max_bytes, seconds, optimizer)
     if model is not None:
-        given = (*example_args, *(() if target is None else (target,)))
-
-        def planned() -> Plan:
-            return plan(model, example_args, profile, loss=loss, target=target, micro_batches=micro_batches, stages=1,
-                        hosts=1, devices_per_host=1)  # fmt: skip
-
-        found = _step_seconds(model, planned(), given, optimizer, STEPS * seconds)
-        for _ in range(SCALINGS):  # what has no entries keeps its price, so that one division is not all
-            scale = found / planned().step_seconds
-            for entry in profile["op_times"]:
-                entry["seconds"] *= scale
-        profile["provenance"] += f", scaled to {type(model).__name__} on one of them: a step takes {found:.6g} s"
+        inputs = [*example_args, *(() if target is None else (target,))]
+        whole, steps = batch_of(inputs), []
+        for parts in (1,) if whole % (FEW * micro_batches) else sorted({1, whole // (FEW * micro_batches)}):
+            given = micro_batch(inputs, whole, parts, 0)
+            args, wanted = (given, None) if target is None else (given[:-1], given[-1])
+            alone = plan(model, args, profile, loss=loss, target=wanted, micro_batches=micro_batches, stages=1, hosts=1,
+                         devices_per_host=1)  # fmt: skip
+            steps.append((alone, *_step_seconds(model, alone, given, optimizer, STEPS * seconds)))
+        entries = entries_of([(alone, operators) for alone, _, operators in steps])
+        kinds = {(entry["op"], entry["type"]) for entry in entries}
+        profile["op_times"] = [e for e in profile["op_times"] if (e["op"], e.get("type")) not in kinds] + entries
+        scale, beside, update = _fit(profile, steps)
+        for entry in profile["op_times"]:
+            entry["seconds"] = update * entry["seconds"] if entry["op"] == "update" else scale * entry["seconds"] + beside
+        profile["provenance"] += (
+            f", {scale:.3g} times as long and {beside:.3g} s more (an update {update:.3g} times), so that {type(model).__name__} "
+            f"takes {' and '.join(f'{sum(took):.6g} s' for _, took, _ in steps)} on one of them"
+        )
     return profile
+
+
+def _fit(
+    profile: Mapping[str, Any], steps: Sequence[tuple[Plan, tuple[float, float], object]]
+) -> tuple[float, float, float]:
+    """What makes `a * seconds + b` of the operators' times predict the passes of the steps, and `c * seconds` of updates'
+    times the updates; predictions are linear in them. With one step, or where not both are positive, b is 0, and the first
+    step counts."""
+
+    def predicted(alone: Plan, a: float, b: float) -> tuple[float, float]:
+        times = [
+            entry if entry["op"] == "update" else {**entry, "seconds": a * entry["seconds"] + b} for entry in profile["op_times"]
+        ]
+        options = _stage_planner.Options(alone.batch, [alone.micro_batches], stages=1, hosts=1, devices_per_host=1)
+        found = _stage_planner.plan_stages(alone.program.to_graph(), {**profile, "op_times": times}, options)[1]
+        update = float(found["stages"][0]["seconds"]["update"])
+        return float(found["predicted"]["step_s"]) - update, update
+
+    least = min(entry["seconds"] for entry in profile["op_times"])
+    rows = []
+    for alone, took, _ in steps:
+        here, twice, more = (predicted(alone, *at)[0] for at in ((1, 0), (2, 0), (1, least)))
+        # What has no entries keeps its price.
+        rows.append((twice - here, (more - here) / least, took[0] - (2 * here - twice)))
+    update = steps[0][1][1] / predicted(steps[0][0], 1, 0)[1]
+    (work, count, left), (less, same, rest) = rows[0], rows[-1]
+    determinant = work * same - less * count
+    if determinant > 0:
+        scale, beside = (left * same - rest * count) / determinant, (work * rest - less * left) / determinant
+        if scale > 0 and beside > 0:
+            return scale, beside, update
+    return max(left / work, 1e-3), 0.0, update
 
 
 def _measure(
@@ -105,7 +146,7 @@ def _measure(
     hosts = dist.get_world_size() // local
     if hosts * local != dist.get_world_size():
         raise InputError(f"{dist.get_world_size()} ranks are not {local} on each host")
-    mesh = init_device_mesh(place.type, (hosts, local), mesh_dim_names=("host", "device"))
+    mesh = mesh_of(place.type, torch.arange(hosts * local).reshape(hosts, local), ("host", "device"))
     entries = [entry for dtype in dtypes for entry in _operators(dtype, place, seconds, optimizer)]
     if place.type != "cpu":  # nobody else has measured its rates
         rates = profile["device"].setdefault("flop_per_s_of", {})
@@ -132,20 +173,24 @@ def _operators(
     entries = []
     for n in SIZES:
         for kind, flops, moved, run in _cases(dtype, place, n, optimizer):
-            took = _seconds(run, seconds, place)
+            took = _seconds(run, seconds, place) / (UPDATED if kind == "update" else 1)
             entries.append({"op": kind, "flops": flops, "bytes": moved, "seconds": took, "type": dtype_name(dtype)})
+        if max(entry["seconds"] for entry in entries) > seconds:  # the next size would take 64 times as long
+            break
     return entries
 
 
 def _cases(
     dtype: torch.dtype, place: torch.device, n: int, optimizer: Callable[..., torch.optim.Optimizer]
 ) -> Iterable[Case]:
-    """(kind, FLOPs, bytes, run) of every operator on n x n numbers, counted as in docs/cluster-profile.md."""
+    """(kind, FLOPs, bytes, run) of every operator on n x n numbers, counted as in docs/cluster-profile.md; an optimizer
+    has many parameters, so UPDATED of them are run."""
     a, b = (torch.randn(n, n, device=place, dtype=dtype) for _ in range(2))
     vector, rows = torch.randn(n, device=place, dtype=dtype), torch.randint(0, n, (n,), device=place)
-    parameter = torch.nn.Parameter(a.clone())
-    parameter.grad = b.clone()
-    update = optimizer([parameter], lr=1e-9)
+    parameters = [torch.nn.Parameter(a.clone()) for _ in range(UPDATED)]
+    for parameter in parameters:
+        parameter.grad = b.clone()
+    update = optimizer(parameters, lr=1e-9)
     square, size = float(n * n), dtype.itemsize
     layer_norm = torch.nn.functional.layer_norm
     yield "einsum", 2 * square * n, 3 * square * size, lambda: a @ b
@@ -160,19 +205,20 @@ def _cases(
 def _step_seconds(
     model: torch.nn.Module, alone: Plan, batch: Sequence[torch.Tensor], optimizer: Callable[..., torch.optim.Optimizer],
     seconds: float,
-) -> float:
-    """Of a copy of the model on this rank, run as plans are: the median of the slowest rank."""
+) -> tuple[tuple[float, float], torch.Tensor]:
+    """Of a copy of the model on this rank, run as plans are: passes, and the update, the medians of the slowest rank; and
+    its operators."""
     applied = apply_alone(copy.deepcopy(model), alone, batch[0].device)
     update = applied.optimizer(optimizer, lr=1e-9)
 
     def step() -> None:
         update.zero_grad()
         applied.step(*batch)
-        update.step()
 
-    found = _seconds(step, seconds, batch[0].device)
+    found = _seconds(step, seconds, batch[0].device), _seconds(update.step, seconds, batch[0].device)
+    operators = operator_seconds(applied, step, LEAST)
     applied.close()
-    return found
+    return found, operators
 
 
 def _axes(mesh: DeviceMesh, hosts: int, local: int) -> Iterable[tuple[DeviceMesh, dict[str, int]]]:
@@ -180,11 +226,11 @@ def _axes(mesh: DeviceMesh, hosts: int, local: int) -> Iterable[tuple[DeviceMesh
     if local > 1:
         yield mesh["device"], {"hosts": 1, "devices_per_host": local, "groups_per_host": 1}
     for some in (n for n in range(2, hosts + 1) if hosts % n == 0):  # a stage may have some of the hosts
-        kind, groups = mesh.device_type, hosts // some
-        across = init_device_mesh(kind, (groups, some, local), mesh_dim_names=("group", "host", "device"))
+        kind = mesh.device_type
+        across = mesh_of(kind, mesh.mesh.reshape(-1, some, local), ("group", "host", "device"))
         yield across["host"], {"hosts": some, "devices_per_host": 1, "groups_per_host": local}
         if local > 1:
-            whole = init_device_mesh(kind, (groups, some * local), mesh_dim_names=("group", "rank"))
+            whole = mesh_of(kind, mesh.mesh.reshape(-1, some * local), ("group", "rank"))
             yield whole["rank"], {"hosts": some, "devices_per_host": local, "groups_per_host": 1}
 
 

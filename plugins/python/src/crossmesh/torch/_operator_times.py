@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each operator of a model takes where it runs: marks in the passes of a plan for one device, forward where operators
+begin, backward where the gradients of what they made are there. What stands between two marks, autograd's and the
+executor's own work too, is the first one's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ._apply import Applied
+from ._describe import dtype_name
+from ._operators import Operator, elements
+from ._plan import Plan
+
+__all__ = ["entries_of", "operator_seconds"]
+
+Marks = list[tuple[float, int]]
+
+
+def operator_seconds(applied: Applied, step: Callable[[], object], count: int) -> torch.Tensor:
+    """[operators, 2]: forward and backward of a micro-batch, the mean of `count` steps on all ranks."""
+    module = applied.stages[0]
+    spent = torch.zeros(len(module._steps), 2, dtype=torch.float64)
+    marks: tuple[Marks, Marks] = [], []
+
+    def marked(number: int, run: Any) -> Any:
+        def begin(parts: Any, local: Any) -> torch.Tensor:
+            marks[0].append((time.perf_counter(), number))
+            made: torch.Tensor = run(parts, local)
+            if made.requires_grad:
+                made.register_hook(lambda _: marks[1].append((time.perf_counter(), number)))
+            return made
+
+        return begin
+
+    def ended(way: int, run: Any) -> Any:
+        def whole(*arguments: Any, **named: Any) -> Any:
+            found = run(*arguments, **named)
+            times = [at for at, _ in marks[way][1:]] + [time.perf_counter()]
+            for (at, number), after in zip(marks[way], times):
+                spent[number, way] += after - at
+            marks[way].clear()
+            return found
+
+        return whole
+
+    for number, entry in enumerate(module._steps):
+        entry.run = marked(number, entry.run)
+    setattr(module, "forward_pass", ended(0, module.forward_pass))
+    setattr(module, "backward_pass", ended(1, module.backward_pass))
+    for _ in range(count):
+        step()
+    dist.all_reduce(spent)
+    return spent / (count * applied.plan.micro_batches * dist.get_world_size())
+
+
+def _bytes(operator: Operator, gradient: bool) -> float:
+    """What is read and written; for a gradient the operands once more."""
+    shapes = [[elements([operator.sizes[letter] for letter in letters]) for letters in o.term] for o in operator.planned]
+    read = sum(elements(shape) for shape in shapes)
+    return float((read * (1 + gradient) + elements(operator.shape)) * operator.dtype.itemsize)
+
+
+def _sizes(plan: Plan, seconds: torch.Tensor) -> list[tuple[str, str, float, float, float]]:
+    """(kind, type, FLOPs, bytes, seconds); a view's time is that of the operator before it."""
+    found: list[tuple[str, str, float, float, float]] = []
+    for operator, (there, back) in zip((placed.operator for placed in plan.stages[0].operators), seconds.tolist()):
+        if operator.view or not operator.dtype.is_floating_point:
+            if found:
+                found[-1] = (*found[-1][:4], found[-1][4] + there)
+            continue
+        kind = dtype_name(operator.dtype)
+        # The gradient of a product is products, of which there are as many as of operands.
+        if operator.kind != "einsum" and not operator.linear and back > 0:
+            found.append(("gradient", kind, operator.flops, _bytes(operator, True), back))
+        each = (there + back) / 3 if operator.kind == "einsum" and back > 0 else there
+        found.append((operator.kind, kind, operator.flops, _bytes(operator, False), each))
+    return found
+
+
+def entries_of(runs: Sequence[tuple[Plan, torch.Tensor]]) -> list[dict[str, Any]]:
+    """Entries of a profile (docs/cluster-profile.md), from the same operators on batches of different sizes, the largest
+    first. Smaller parts than those of the last are taken to go on as between the two."""
+    tables = [_sizes(*run) for run in runs]
+    if len(tables) > 1:
+        beyond = []
+        for (*_, large), (kind, of, flops, moved, small), whole in zip(tables[0], tables[-1], tables[0]):
+            share = moved / whole[3]
+            floor = (small - share * large) / (1 - share) if share < 1 else small
+            beyond.append((kind, of, flops / 8, moved / 8, max(floor + (small - floor) / 8, small / 8)))
+        tables.append(beyond)
+    alike: dict[tuple[str, str, float, float], list[float]] = {}
+    for *key, seconds in (row for table in tables for row in table):
+        alike.setdefault(tuple(key), []).append(seconds)  # type: ignore[arg-type]
+    return [
+        {"op": kind, "flops": flops, "bytes": moved, "seconds": max(sum(times) / len(times), 1e-9), "type": of}
+        for (kind, of, flops, moved), times in alike.items()
+    ]
