@@ -4,8 +4,8 @@
 
     sudo bench/training_campaign.py -b build/release -o campaign.csv [--budget SECONDS] [--pairs COUNT] [--nic 1gbit]
 
-Every rank has one thread and a fixed share of a core (cgroup quota, v1 or v2), so that ranks do not take each other's
-time; it is measured so (autopar probe, crossmesh.torch.probe), trained so, and planned for. GPT, Llama (grouped queries,
+Every rank has one thread and a fixed share of a core (emulated-cluster's --core-share), so that ranks do not take each
+other's time; it is measured so (autopar probe, crossmesh.torch.probe), trained so, and planned for. GPT, Llama (grouped queries,
 tied embeddings), MoE, T5 (cross-attention) and U-Net (skips), which tests/plugins/python/training has too: 20 steps of
 each plan beside one process (losses and norms of gradients within 1e-4), and DDP, FSDP and a Megatron plan by torch itself.
 A row for each (model, plan) goes to the CSV at once; what has one is not run again. The summary at the end is also all
@@ -25,7 +25,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = os.path.join(HERE, "..", "plugins", "python", "src")
 TESTS = os.path.join(HERE, "..", "tests", "plugins", "python")
-HOSTS, EACH, BATCH, MICRO_BATCHES, STEPS, QUOTA = 4, 2, 32, 4, 20, 1000
+HOSTS, EACH, BATCH, STEPS = 4, 2, 32, 20
 RATE = 3e-4  # at 3e-3 one process parts from itself, with 8 micro-batches for 4, by 1e-2 within 20 steps
 NAME = "xmtrain"
 COLUMNS = ["model", "plan", "predicted_s", "measured_s", "loss_error", "norm_error", "equal", "note"]
@@ -33,6 +33,7 @@ COLUMNS = ["model", "plan", "predicted_s", "measured_s", "loss_error", "norm_err
 PLANS = [
     (1, 8, 1, "1f1b"), (4, 2, 1, "1f1b"), (4, 2, 1, "eager-1f1b"), (2, 4, 1, "1f1b"), (4, 1, 2, "1f1b"), (1, 4, 2, "1f1b"),
     (2, 2, 2, "1f1b"), (4, 2, 1, "gpipe"), (4, 2, 1, "zb-h1"), (2, 4, 1, "gpipe"), (4, 2, 1, "eager-1f1b-w"),
+    (2, 4, 1, "eager-1f1b"),
 ]  # fmt: skip
 BY_TORCH = ["ddp", "fsdp", "megatron"]
 
@@ -56,8 +57,28 @@ def models():
             yield tuple(torch.randint(0, gpt.WORDS, (2, size, gpt.LENGTH), generator=generator))
 
     unet, mse, images = small.MODELS["unet"]
+    moe, token_loss, token_batches = small.MODELS["moe"]
     found = {"gpt": (small.seeded(gpt.Transformer), gpt.loss, tokens), **small.MODELS}
-    return found | {"unet": (small.seeded(lambda: small.UNet(32)), mse, images)}
+    found["unet"] = small.seeded(lambda: small.UNet(32)), mse, images
+    # A token's best two experts change where their shares are nearly equal, and with them the loss, by what sums are rounded
+    # to: so in the precision in which they are not.
+    found["moe"] = lambda: moe().double(), token_loss, token_batches
+    return found
+
+
+def export_once():
+    """Plans of a model begin with what torch.export makes of it, which takes ranks of little processor longest."""
+    from crossmesh.torch import _plan
+
+    export, kept = _plan.export_program, {}
+
+    def exported(model, inputs, loss, keywords):
+        key = (loss, *((tuple(value.shape), value.dtype) for value in (*model.parameters(), *inputs)))
+        if key not in kept:
+            kept[key] = export(model, inputs, loss, keywords)
+        return kept[key]
+
+    _plan.export_program = exported
 
 
 def distance(ours, theirs):
@@ -65,27 +86,31 @@ def distance(ours, theirs):
 
 
 def trained(step, clip, optimizer, batches):
-    """Seconds of the middle step, without clipping, and the losses and norms of all."""
+    """Seconds of the middle step, without clipping, and the losses and norms of all. From when the first rank begins until
+    the last one ends, by the clock that all hosts of one machine have: barriers between are not in it."""
     import torch.distributed as dist
 
     losses, norms, times = [], [], []
     for batch in batches:
         dist.barrier()
-        begin = time.perf_counter()
+        mine = [time.perf_counter()]
         optimizer.zero_grad()
         losses.append(float(step(*batch)))
+        mine.append(time.perf_counter())
         dist.barrier()
-        middle = time.perf_counter()
         norms.append(float(clip()))
         dist.barrier()
-        after = time.perf_counter()
+        mine.append(time.perf_counter())
         optimizer.step()
-        dist.barrier()
-        times.append(middle - begin + time.perf_counter() - after)
-    return statistics.median(times[2:]), losses, norms
+        mine.append(time.perf_counter())
+        times.append(mine)
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, times)
+    steps = [[f(rank[n][k] for rank in every) for k, f in enumerate((min, max, min, max))] for n in range(len(times))]
+    return statistics.median(b - a + d - c for a, b, c, d in steps[2:]), losses, norms
 
 
-def by_plan(entry, case, profile, batches, max_norm):
+def by_plan(entry, micro_batches, profile, case, batches, max_norm):
     """One of PLANS."""
     import torch
     from crossmesh.torch import apply, plan
@@ -93,7 +118,7 @@ def by_plan(entry, case, profile, batches, max_norm):
     make, loss, _ = case
     stages, data, tensor, schedule = entry
     *given, target = batches[0]
-    counts = MICRO_BATCHES if stages > 1 else [1, MICRO_BATCHES]  # what torch's own plans run is one
+    counts = micro_batches if stages > 1 else [1, micro_batches]  # what torch's own plans run is one
     made = plan(make(), given, profile, loss=loss, target=target, micro_batches=counts, stages=stages,
                 data_parallel=data, tensor_parallel=tensor, schedule=schedule)  # fmt: skip
     applied = apply(make(), made)
@@ -187,9 +212,12 @@ def left_of(given):
 
 
 def references(given):
-    """What one process finds, kept beside the CSV: made once, by all of the machine, before the ranks begin."""
+    """What one process finds, kept beside the CSV: made once, before the ranks begin."""
     cases, path = models(), given.output + ".alone.json"
+    import torch
     import training_case
+
+    torch.set_num_threads(1)  # several would wait for each other where the machine has other work
 
     found = {}
     if os.path.exists(path):
@@ -198,7 +226,7 @@ def references(given):
     for name in dict.fromkeys(name for name, _ in left_of(given)):
         if name not in found:
             make, loss, batches = cases[name]
-            found[name] = training_case.alone(make, loss, batches(STEPS, BATCH), MICRO_BATCHES, RATE)[:2]
+            found[name] = training_case.alone(make, loss, batches(STEPS, BATCH), given.micro_batches, RATE)[:2]
     with open(path, "w", encoding="utf-8") as file:
         json.dump(found, file)
 
@@ -213,9 +241,16 @@ def rank_main(given):
     import training_case
     from crossmesh.torch import probe, shutdown
 
+    export_once()
+
     with open(given.output + ".alone.json", encoding="utf-8") as file:
         expected = json.load(file)
-    wanted, profiles, left = left_of(given), {}, given.pairs
+    profiles, path = {}, given.output + ".profiles.json"  # what was probed once is so for the whole campaign
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            profiles = json.load(file)
+    dist.barrier()
+    wanted, left = left_of(given), given.pairs
     for name, entry in wanted:
         go = torch.tensor([time.time() < given.until and left > 0])
         dist.broadcast(go, 0)
@@ -225,15 +260,20 @@ def rank_main(given):
         case = cases[name]
         batches = list(case[2](STEPS, BATCH))
         if name not in profiles:
+            how = {"max_bytes": 1 << 20, "seconds": 0.03}
             *args, target = batches[0]
-            before = next(iter(profiles.values()), given.cluster)
-            profiles[name] = probe(before, max_bytes=1 << 20, seconds=0.03, model=case[0](), example_args=args, loss=case[1],
-                                   target=target, micro_batches=MICRO_BATCHES, afresh=not profiles)  # fmt: skip
+            profiles[""] = profiles.get("") or probe(given.cluster, dtypes=(torch.float32, torch.float64), **how)
+            profiles[name] = probe(profiles[""], **how, model=case[0](), example_args=args, loss=case[1], target=target,
+                                   micro_batches=given.micro_batches, afresh=False)  # fmt: skip
+            if dist.get_rank() == 0:
+                with open(path, "w", encoding="utf-8") as file:
+                    json.dump(profiles, file)
         row = {"model": name, "plan": written(entry)}
         try:
-            how = (entry, case, batches, training_case.MAX_NORM)
+            train = (case, batches, training_case.MAX_NORM)
             predicted, (seconds, losses, norms) = (
-                by_torch(*how) if isinstance(entry, str) else by_plan(*how[:2], profiles[name], *how[2:])
+                by_torch(entry, *train) if isinstance(entry, str)
+                else by_plan(entry, given.micro_batches, profiles[name], *train)
             )
             errors = distance(losses, expected[name][0]), distance(norms, expected[name][1])
             row |= {"predicted_s": predicted and f"{predicted:.6g}", "measured_s": f"{seconds:.6g}",
@@ -255,44 +295,8 @@ def rank_main(given):
 # --- The cluster ------------------------------------------------------------------------------------------------------
 
 
-class Shares:
-    """A control group for each rank, of which the quota is a part of one core: the least that Linux takes, in as short a
-    period, since a rank that waits for the rest of one has it at full speed."""
-
-    def __init__(self, part):
-        old, new = "/sys/fs/cgroup/cpu", "/sys/fs/cgroup"
-        first = os.path.exists(f"{old}/cpu.cfs_quota_us")
-        self.root = old if first else new
-        files = {"cpu.cfs_period_us": int(QUOTA / part), "cpu.cfs_quota_us": QUOTA}
-        if not first:
-            self._write(f"{new}/cgroup.subtree_control", "+cpu")
-            files = {"cpu.max": f"{QUOTA} {int(QUOTA / part)}"}
-        self.folders = [f"{self.root}/{NAME}-{rank}" for rank in range(HOSTS * EACH)]
-        for folder in self.folders:
-            os.makedirs(folder, exist_ok=True)
-            for name, value in files.items():
-                self._write(f"{folder}/{name}", value)
-
-    @staticmethod
-    def _write(path, value):
-        with open(path, "w", encoding="ascii") as file:
-            file.write(str(value))
-
-    def enter(self, rank):
-        self._write(f"{self.folders[rank]}/cgroup.procs", os.getpid())
-
-    def close(self):
-        for folder in self.folders:
-            for _ in range(50):
-                try:
-                    os.rmdir(folder)
-                    break
-                except OSError:
-                    time.sleep(0.1)
-
-
-def start(given, shares, command, port, seconds):
-    """The command on all ranks, each on its host with its share; the worst status."""
+def start(given, command, port, seconds):
+    """The command on all ranks, each on its host; the worst status."""
     processes = []
     for rank in range(HOSTS * EACH):
         there = {
@@ -303,8 +307,9 @@ def start(given, shares, command, port, seconds):
         }  # fmt: skip
         words = [f"{given.build}/bench/emulated-cluster", "exec", "--name", NAME, str(rank // EACH), *command]
         quiet = None if rank == 0 else subprocess.DEVNULL
+        core = {rank % os.cpu_count()}  # as many ranks on each, so that no core has more shares than it has
         processes.append(subprocess.Popen(words, env=there, stdout=quiet, stderr=None if given.verbose else quiet,
-                                          preexec_fn=lambda rank=rank: shares.enter(rank)))  # fmt: skip
+                                          preexec_fn=lambda core=core: os.sched_setaffinity(0, core)))  # fmt: skip
     ends = time.time() + seconds
     try:
         return max(abs(process.wait(max(1, ends - time.time()))) for process in processes)
@@ -321,21 +326,21 @@ def launch(given):
     tool = f"{given.build}/bench/emulated-cluster"
     os.environ["CROSSMESH_LIBRARY"] = os.path.join(given.build, "libcrossmesh.so")
     references(given)
-    subprocess.run([tool, "up", "--name", NAME, "--hosts", str(HOSTS), "--nic", given.nic], check=True)
-    shares = Shares(given.share)
+    subprocess.run([tool, "up", "--name", NAME, "--hosts", str(HOSTS), "--nic", given.nic, "--core-share", str(given.share)],
+                   check=True)  # fmt: skip
     try:
         cluster = given.output + ".cluster.json"
         if not os.path.exists(cluster):
             probe = [f"{given.build}/planner/cli/autopar", "probe", "--budget", "30", "-o", cluster]
-            if start(given, shares, probe, 29511, 180) != 0:
+            if start(given, probe, 29511, 180) != 0:
                 return 1
         until = time.time() + given.budget
         words = [sys.executable, os.path.abspath(__file__), "--rank", "--cluster", cluster, "--until", str(until), "-o",
-                 given.output, "--pairs", str(given.pairs), "--models", given.models, "--plans", given.plans]  # fmt: skip
-        return start(given, shares, words, 29512, given.budget + 300)
+                 given.output, "--pairs", str(given.pairs), "--models", given.models, "--plans", given.plans,
+                 "--micro-batches", str(given.micro_batches)]  # fmt: skip
+        return start(given, words, 29512, given.budget + 300)
     finally:
         subprocess.run([tool, "down", "--name", NAME], check=False)
-        shares.close()
 
 
 # --- The report -------------------------------------------------------------------------------------------------------
@@ -381,6 +386,7 @@ def main():
     parser.add_argument("--models", default="gpt,llama,unet,t5,moe")
     parser.add_argument("--plans", default="", help="only those with one of these, as in 1f1b,ddp, in their names")
     parser.add_argument("--pairs", type=int, default=1000, help="at most so many more")
+    parser.add_argument("--micro-batches", type=int, default=4)
     parser.add_argument("--budget", type=float, default=720, help="seconds after which none is begun")
     parser.add_argument("--share", type=float, default=0.2, help="of a core, for each rank")
     parser.add_argument("--nic", default="1gbit")
@@ -392,7 +398,7 @@ def main():
     given = parser.parse_args()
     if given.rank:
         return rank_main(given)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster and the groups go then, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster goes then, too
     status = 0 if given.report else launch(given)
     report(given.output)
     return status

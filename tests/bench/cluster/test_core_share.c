@@ -53,15 +53,20 @@ START_TEST(a_loop_gets_its_share)
 {
     static const double shares[] = {0.1, 0.4};
     rb_core_share_t share;
+    double got[2];
 
     for (int i = 0; i < 2; ++i) {
         ck_assert_xm_ok(rb_core_share_open(shares[i], &share));
         ck_assert_int_eq(access(share.folder, F_OK), 0);
-        ck_assert_double_eq_tol(hundredths(&share) / 100.0, shares[i], 0.25 * shares[i]);
+        /* No more; a machine that is busy, or interpreted, has less for everybody. */
+        got[i] = hundredths(&share) / 100.0;
+        ck_assert_double_le(got[i], 1.25 * shares[i]);
+        ck_assert_double_ge(got[i], 0.2 * shares[i]);
         rb_core_share_close(&share);
         ck_assert_int_ne(access(share.folder, F_OK), 0);
         rb_core_share_close(&share); /* nothing twice */
     }
+    ck_assert_double_gt(got[1], got[0]);
     ck_assert_xm_ok(rb_core_share_open(0, &share));
     ck_assert_int_ne(hundredths(&share), 255); /* in no group, which is no error */
     rb_core_share_close(&share);
