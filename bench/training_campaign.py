@@ -331,7 +331,7 @@ def launch(given):
     try:
         cluster = given.output + ".cluster.json"
         if not os.path.exists(cluster):
-            probe = [f"{given.build}/planner/cli/autopar", "probe", "--budget", "30", "-o", cluster]
+            probe = [f"{given.build}/planner/cli/autopar", "probe", "--budget", "30", "--max-bytes", "1MiB", "-o", cluster]
             if start(given, probe, 29511, 180) != 0:
                 return 1
         until = time.time() + given.budget

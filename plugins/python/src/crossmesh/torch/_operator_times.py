@@ -20,6 +20,7 @@ from ._plan import Plan
 __all__ = ["entries_of", "operator_seconds"]
 
 Marks = list[tuple[float, int]]
+LEAST_BYTES = 4096
 
 
 def operator_seconds(applied: Applied, step: Callable[[], object], count: int) -> torch.Tensor:
@@ -67,12 +68,13 @@ def _bytes(operator: Operator, gradient: bool) -> float:
 
 
 def _sizes(plan: Plan, seconds: torch.Tensor) -> list[tuple[str, str, float, float, float]]:
-    """(kind, type, FLOPs, bytes, seconds); a view's time is that of the operator before it."""
+    """(kind, type, FLOPs, bytes, seconds); the time of a view, or of one that does next to nothing, is that of the operator
+    before it."""
     found: list[tuple[str, str, float, float, float]] = []
     for operator, (there, back) in zip((placed.operator for placed in plan.stages[0].operators), seconds.tolist()):
-        if operator.view or not operator.dtype.is_floating_point:
+        if operator.view or operator.kind == "reduce" or not operator.dtype.is_floating_point or _bytes(operator, False) < LEAST_BYTES:
             if found:
-                found[-1] = (*found[-1][:4], found[-1][4] + there)
+                found[-1] = (*found[-1][:4], found[-1][4] + there + back)
             continue
         kind = dtype_name(operator.dtype)
         # The gradient of a product is products, of which there are as many as of operands.

@@ -71,9 +71,8 @@ def probe(
     `max_bytes`, as plans run them. Each size takes about `seconds`. `optimizer` makes the update.
     With a `model` and what plan() wants of it, a batch that one device can train on, every rank trains a copy of it too,
     alone and all at once, as apply() runs a plan for one device: the whole batch, and as many micro-batches of two samples.
-    The operators' times are made `a * seconds + b`, so that the planner predicts both steps: what stands between operators
-    (b), memory that comes fresh from the system, autograd and the model's own shapes are in them then. Where not `afresh`,
-    `cluster` is what probe() gave without a model.
+    What its operators take there, with all that stands between them, replaces the entries of their kinds; all are scaled
+    until the planner predicts the step. Where not `afresh`, `cluster` is what probe() gave without a model.
     Returns the same on all ranks: what `plan(cluster=…)` takes, and json.dump() writes.
     """
     if isinstance(cluster, Mapping):
@@ -92,49 +91,36 @@ def probe(
             alone = plan(model, args, profile, loss=loss, target=wanted, micro_batches=micro_batches, stages=1, hosts=1,
                          devices_per_host=1)  # fmt: skip
             steps.append((alone, *_step_seconds(model, alone, given, optimizer, STEPS * seconds)))
-        entries = entries_of([(alone, operators) for alone, _, operators in steps])
+        # Marks take time themselves, so that a run's operators together are what its passes took without.
+        entries = entries_of([
+            (alone, operators * (took[0] / (alone.micro_batches * float(operators.sum())))) for alone, took, operators in steps
+        ])  # fmt: skip
         kinds = {(entry["op"], entry["type"]) for entry in entries}
         profile["op_times"] = [e for e in profile["op_times"] if (e["op"], e.get("type")) not in kinds] + entries
-        scale, beside, update = _fit(profile, steps)
+        scale, update = _fit(profile, *steps[0][:2])
         for entry in profile["op_times"]:
-            entry["seconds"] = update * entry["seconds"] if entry["op"] == "update" else scale * entry["seconds"] + beside
+            entry["seconds"] *= update if entry["op"] == "update" else scale
         profile["provenance"] += (
-            f", {scale:.3g} times as long and {beside:.3g} s more (an update {update:.3g} times), so that {type(model).__name__} "
-            f"takes {' and '.join(f'{sum(took):.6g} s' for _, took, _ in steps)} on one of them"
+            f", {scale:.3g} times as long (an update {update:.3g} times), so that {type(model).__name__} takes "
+            f"{sum(steps[0][1]):.6g} s on one of them"
         )
     return profile
 
 
-def _fit(
-    profile: Mapping[str, Any], steps: Sequence[tuple[Plan, tuple[float, float], object]]
-) -> tuple[float, float, float]:
-    """What makes `a * seconds + b` of the operators' times predict the passes of the steps, and `c * seconds` of updates'
-    times the updates; predictions are linear in them. With one step, or where not both are positive, b is 0, and the first
-    step counts."""
+def _fit(profile: Mapping[str, Any], alone: Plan, took: tuple[float, float]) -> tuple[float, float]:
+    """How many times as long operators and updates must take for the planner to predict a step's passes and its update, in
+    which predictions are linear."""
 
-    def predicted(alone: Plan, a: float, b: float) -> tuple[float, float]:
-        times = [
-            entry if entry["op"] == "update" else {**entry, "seconds": a * entry["seconds"] + b} for entry in profile["op_times"]
-        ]
+    def predicted(times: float) -> tuple[float, float]:
+        scaled = [{**e, "seconds": e["seconds"] * (1 if e["op"] == "update" else times)} for e in profile["op_times"]]
         options = _stage_planner.Options(alone.batch, [alone.micro_batches], stages=1, hosts=1, devices_per_host=1)
-        found = _stage_planner.plan_stages(alone.program.to_graph(), {**profile, "op_times": times}, options)[1]
+        found = _stage_planner.plan_stages(alone.program.to_graph(), {**profile, "op_times": scaled}, options)[1]
         update = float(found["stages"][0]["seconds"]["update"])
         return float(found["predicted"]["step_s"]) - update, update
 
-    least = min(entry["seconds"] for entry in profile["op_times"])
-    rows = []
-    for alone, took, _ in steps:
-        here, twice, more = (predicted(alone, *at)[0] for at in ((1, 0), (2, 0), (1, least)))
-        # What has no entries keeps its price.
-        rows.append((twice - here, (more - here) / least, took[0] - (2 * here - twice)))
-    update = steps[0][1][1] / predicted(steps[0][0], 1, 0)[1]
-    (work, count, left), (less, same, rest) = rows[0], rows[-1]
-    determinant = work * same - less * count
-    if determinant > 0:
-        scale, beside = (left * same - rest * count) / determinant, (work * rest - less * left) / determinant
-        if scale > 0 and beside > 0:
-            return scale, beside, update
-    return max(left / work, 1e-3), 0.0, update
+    (once, update), (twice, _) = predicted(1), predicted(2)
+    # What has no entries keeps its price.
+    return max((took[0] - (2 * once - twice)) / (twice - once), 1e-3), took[1] / update
 
 
 def _measure(
@@ -170,7 +156,7 @@ def _measure(
 def _operators(
     dtype: torch.dtype, place: torch.device, seconds: float, optimizer: Callable[..., torch.optim.Optimizer]
 ) -> list[dict[str, Any]]:
-    entries = []
+    entries: list[dict[str, Any]] = []
     for n in SIZES:
         for kind, flops, moved, run in _cases(dtype, place, n, optimizer):
             took = _seconds(run, seconds, place) / (UPDATED if kind == "update" else 1)
