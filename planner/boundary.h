@@ -42,7 +42,8 @@ typedef struct ap_cross_mesh_tensor {
 typedef struct ap_cross_mesh_transfer {
     ap_cross_mesh_side_t src, dst;
     const ap_cross_mesh_tensor_t *tensors;
-    int count; /**< 0: nothing passes, and costs nothing */
+    int count;    /**< 0: nothing passes, and costs nothing */
+    bool one_way; /**< there are no gradients to pass back */
 } ap_cross_mesh_transfer_t;
 
 typedef struct ap_cross_mesh_cost {

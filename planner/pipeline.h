@@ -11,3 +11,4 @@
 #include "planner/pipeline/simulate.h"
 #include "planner/pipeline/step.h"
 #include "planner/pipeline/timeline.h"
+#include "planner/pipeline/token_slices.h"

@@ -36,6 +36,7 @@ typedef enum {
     HIERARCHICAL,
     TREE,
     DOUBLE_TREE,
+    PAIRS,
     SERVER,
     THEMIS,
     SWITCH,
@@ -44,7 +45,7 @@ typedef enum {
 } name_t;
 
 #define NAMES                                                                                      \
-    "ring|halving-doubling|direct|hierarchical|tree|double-tree|server|themis|switch|trees"
+    "ring|halving-doubling|direct|hierarchical|tree|double-tree|pairs|server|themis|switch|trees"
 
 enum { PIECES_MOST = 64, DEVICES_MOST = 1024, REPEATS = 5 };
 
@@ -56,7 +57,8 @@ typedef struct {
     const char *mesh, *rates, *latencies, *overheads, *ratios, *codings, *links, *prices;
     char *const *argv;
     uint64_t size;
-    int collective, name, pieces, type, servers;
+    int collective, name, pieces, type, servers, adasum;
+    const char *result;
     double fallback;
     bool run, rails, csv;
     xm_interconnect_t net;
@@ -177,6 +179,9 @@ static bool fits(const options_t *o, name_t name)
     int n = o->net.devices;
     bool sums = o->collective == XM_ALL_REDUCE, links = o->net.link != NULL;
 
+    if (o->adasum) { /* whole chunks, in order */
+        return name == PAIRS && sums && !links && xm_elements[o->type].adasum != NULL;
+    }
     if (o->collective == XM_ALL_TO_ALL) {
         return name == DIRECT;
     }
@@ -188,6 +193,7 @@ static bool fits(const options_t *o, name_t name)
         return o->net.dimensions > 1 && !links;
     case TREE:
     case DOUBLE_TREE:
+    case PAIRS:
     case SERVER:
         return sums && !links;
     case SWITCH:
@@ -225,6 +231,7 @@ static void set_build(const options_t *o, name_t name, int pieces, xm_build_t *b
     build->balance = name == THEMIS ? net : NULL;
     build->last = name == TREE          ? XM_LAST_TREE
                   : name == DOUBLE_TREE ? XM_LAST_DOUBLE_TREE
+                  : name == PAIRS       ? XM_LAST_PAIRS
                   : name == SERVER      ? XM_LAST_SERVER
                   : name == SWITCH      ? XM_LAST_SWITCH
                                         : XM_LAST_SCATTER;
@@ -275,7 +282,7 @@ static xm_status_t make_candidate(const options_t *o, name_t name, candidate_t *
     xm_status_t status = try_pieces(o, name, first, best);
 
     for (int pieces = 2 * first;
-         status == XM_OK && o->pieces == 0 && pieces <= PIECES_MOST &&
+         status == XM_OK && o->pieces == 0 && !o->adasum && pieces <= PIECES_MOST &&
          2.0 * (double)best->program->count < moves_most && o->collective != XM_ALL_TO_ALL;
          pieces *= 2) {
         candidate_t next;
@@ -337,6 +344,31 @@ static uint64_t go_through(const options_t *o, const xm_program_t *p, int rank, 
     return wrong;
 }
 
+/* Adasum has no result that is told so easily: all ranks have the first one's, which a file gets to
+ * be looked at (--result). */
+static xm_status_t compare_results(const options_t *o, xm_worker_t *worker, const uint8_t *data,
+                                   uint64_t *wrong)
+{
+    const size_t bytes = (size_t)program_elements(o) * xm_elements[o->type].size;
+    uint64_t *all = calloc((size_t)xm_worker_size(worker), sizeof(*all));
+    /* There is room for one element more, which is 0. */
+    uint64_t mine = xm_hash_list(0, (const int *)(const void *)data, (int)((bytes + 3) / 4));
+    xm_status_t status = all == NULL ? XM_NO_MEMORY("the results of all ranks")
+                                     : xm_worker_allgather(worker, &mine, all, sizeof(mine));
+
+    *wrong += status == XM_OK && all[0] != mine;
+    free(all);
+    if (status == XM_OK && o->result != NULL && xm_worker_rank(worker) == 0) {
+        FILE *file = fopen(o->result, "wb");
+        bool written = file != NULL && fwrite(data, 1, bytes, file) == bytes;
+
+        status = file != NULL && fclose(file) == 0 && written
+                     ? XM_OK
+                     : XM_INVALID("cannot write the result '%s'", o->result);
+    }
+    return status;
+}
+
 /* Runs a program some times; the first warms up, and its bytes are checked as the last one's are.
  */
 static xm_status_t measure(const options_t *o, xm_worker_t *worker, const xm_program_t *p,
@@ -346,9 +378,11 @@ static xm_status_t measure(const options_t *o, xm_worker_t *worker, const xm_pro
     uint64_t *all = calloc((size_t)p->devices, sizeof(*all)), mine = 0;
     double times[REPEATS];
     xm_dependencies_t dependencies = {0};
+    xm_element_t element = xm_elements[o->type];
     xm_status_t status = data != NULL && all != NULL ? xm_dependencies_find(p, &dependencies)
                                                      : XM_NO_MEMORY("the data of a rank");
 
+    element.add = o->adasum ? element.adasum : element.add;
     for (int i = 0; i <= REPEATS && status == XM_OK; ++i) {
         int64_t start;
 
@@ -356,12 +390,13 @@ static xm_status_t measure(const options_t *o, xm_worker_t *worker, const xm_pro
         status = xm_worker_barrier(worker);
         start = xm_worker_now(worker);
         if (status == XM_OK) {
-            status = xm_program_run(p, &dependencies, worker, &xm_elements[o->type], data,
-                                    program_elements(o));
+            status = xm_program_run(p, &dependencies, worker, &element, data, program_elements(o));
         }
         status = status == XM_OK ? xm_worker_barrier(worker) : status;
         times[i > 0 ? i - 1 : 0] = (double)(xm_worker_now(worker) - start) * 1e-9;
-        if (status == XM_OK && (i == 0 || i == REPEATS)) {
+        if (status == XM_OK && o->adasum) {
+            status = compare_results(o, worker, data, &mine);
+        } else if (status == XM_OK && (i == 0 || i == REPEATS)) {
             mine += go_through(o, p, xm_worker_rank(worker), data, true);
         }
     }
@@ -551,6 +586,10 @@ static xm_status_t parse(int argc, char *const *argv, options_t *o)
         {"size", 's', XM_CLI_BYTES, &o->size, "BYTES", 0, 0, "Bytes of a device (default 64 MiB)."},
         {"dtype", 0, XM_CLI_CHOICE, &o->type, "float32|bfloat16|float16|int32", 0, 0,
          "Type of the elements (float32)."},
+        {"reduction", 0, XM_CLI_CHOICE, &o->adasum, "sum|adasum", 0, 0,
+         "What all-reduce makes of contributions; adasum goes by the program 'pairs' (sum)."},
+        {"result", 0, XM_CLI_OUTPUT, &o->result, "FILE", 0, 0,
+         "With --run and adasum: write what rank 0 has in the end."},
         {"pieces", 0, XM_CLI_INT, &o->pieces, "P", 1, 100000,
          "Pieces that follow each other (default: as many as help)."},
         {"servers", 0, XM_CLI_INT, &o->servers, "S", 1, DEVICES_MOST,
@@ -579,6 +618,9 @@ static xm_status_t parse(int argc, char *const *argv, options_t *o)
     o->servers = o->servers > 0 && o->servers < o->net.devices ? o->servers : o->net.devices;
     if (status == XM_OK && o->name >= 0 && !fits(o, (name_t)o->name)) {
         status = XM_INVALID("--program does not fit this collective, these devices, or --run");
+    }
+    if (status == XM_OK && o->adasum && !fits(o, PAIRS)) {
+        status = XM_INVALID("--reduction adasum is for all-reduce of floating-point numbers");
     }
     if (status == XM_OK && o->run && (o->net.dimensions != 2 || o->links != NULL || o->rails)) {
         status = XM_INVALID("--run takes a mesh of hosts and devices that share their NICs");

@@ -160,13 +160,16 @@ typedef struct ap_planner_params {
      * fragmentation: bytes, or below 1 a part. AP_MEMORY_RESERVE_DEFAULT: what runtimes need, of
      * the profile's memory; nothing of a `memory_limit`. */
     double memory_reserve;
+    /** The parameters of so many layers, the first, are not trained: no backward pass, gradient or
+     * optimizer state is for them. */
+    int frozen;
 } ap_planner_params_t;
 
 #define AP_PLANNER_PARAMS_INIT                                                                     \
     {                                                                                              \
         sizeof(ap_planner_params_t), NULL, NULL, AP_LAYERING_INIT, NULL, 0, NULL, 0, 0, NULL, 0,   \
             0, 0, 0, AP_RECOMPUTE_AUTO, NULL, false, NULL, false, false, false, NULL, 0, 0, 0,     \
-            NULL, NULL, AP_MEMORY_RESERVE_DEFAULT                                                  \
+            NULL, NULL, AP_MEMORY_RESERVE_DEFAULT, 0                                               \
     }
 
 /** How a search went. Filled in as far as the caller's `struct_size` reaches. */

@@ -27,7 +27,7 @@ typedef struct cost_key {
     int count;             /* tensors; 0: free slot */
     int src_shape[2], dst_shape[2];
     int src_first, dst_first; /* of the same hosts from the first on, where all are alike */
-    int reserved;
+    int one_way;
 } cost_key_t;
 
 typedef struct cost_entry {
@@ -195,6 +195,7 @@ static xm_status_t make_key(const ap_cross_mesh_t *cross_mesh,
     memset(key, 0, sizeof(*key));
     key->tensors = hash_tensors(transfer);
     key->count = transfer->count;
+    key->one_way = transfer->one_way;
     memcpy(key->src_shape, src->shape, sizeof(key->src_shape));
     memcpy(key->dst_shape, dst->shape, sizeof(key->dst_shape));
     key->src_first = src->first_device;
@@ -304,8 +305,9 @@ xm_status_t ap_cross_mesh_lower_bound(ap_cross_mesh_t *cross_mesh,
     }
     *seconds = 0.0;
     for (int i = 0; i < transfer->count; ++i) {
-        double bound = ap_cross_mesh_bound(cross_mesh->profile, transfer, i, false) +
-                       ap_cross_mesh_bound(cross_mesh->profile, transfer, i, true);
+        double bound =
+            ap_cross_mesh_bound(cross_mesh->profile, transfer, i, false) +
+            (transfer->one_way ? 0.0 : ap_cross_mesh_bound(cross_mesh->profile, transfer, i, true));
 
         *seconds = bound > *seconds ? bound : *seconds;
     }

@@ -42,7 +42,9 @@ void ap_passing_between(ap_passing_t *passing, const ap_passing_stage_t *from,
     const int here[] = {to->first_layer, to->last_layer};
     int count = ap_graph_resting(passing->graph, there, here, passing->resting);
 
-    passing->transfer = (ap_cross_mesh_transfer_t){from->side, to->side, passing->tensors, 0};
+    passing->transfer =
+        (ap_cross_mesh_transfer_t){from->side, to->side, passing->tensors, 0,
+                                   from->last_layer < ap_graph_frozen(passing->graph)};
     if (neighbours) {
         add(passing, ap_graph_boundary(passing->graph, from->last_layer), from->output, to->input);
     }

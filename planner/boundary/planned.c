@@ -22,7 +22,7 @@ typedef struct bounding_pass {
     int ranks;
     double *busy;          /* devices sending, then receiving */
     ap_link_load_t *links; /* hosts, then racks */
-    bool back;
+    bool back, one_way;
 } bounding_pass_t;
 
 static int size_of(const ap_cross_mesh_side_t *side)
@@ -195,7 +195,7 @@ static xm_status_t both_ways(bounding_pass_t *bounding_pass, xm_tensor_t *tensor
     params.network = bounding_pass->network;
     status = one_way(bounding_pass, &params, &cost->forward, &cost->bound, &cost->net_bytes);
     /* The gradient takes the way back; its bound is asked for by nobody. */
-    if (status != XM_OK) {
+    if (status != XM_OK || bounding_pass->one_way) {
         return status;
     }
     turn_round(tensors, count);
@@ -212,11 +212,13 @@ static bool is_idle(const ap_link_load_t *link)
 
 /* Costs of both directions, and the links that they occupy. */
 static xm_status_t look_at_both(const xm_cluster_profile_t *profile, xm_tensor_t *tensors,
-                                int count, const xm_network_t *network, ap_cross_mesh_cost_t *cost,
+                                const ap_cross_mesh_transfer_t *transfer,
+                                const xm_network_t *network, ap_cross_mesh_cost_t *cost,
                                 ap_link_load_t **kept, int *kept_count)
 {
     int hosts = xm_network_hosts(network), links = hosts + xm_network_racks(network);
     bounding_pass_t bounding_pass = {.profile = profile,
+                                     .one_way = transfer->one_way,
                                      .network = network,
                                      .links = calloc((size_t)links, sizeof(*bounding_pass.links))};
     xm_status_t status;
@@ -224,7 +226,7 @@ static xm_status_t look_at_both(const xm_cluster_profile_t *profile, xm_tensor_t
     if (bounding_pass.links == NULL) {
         return XM_NO_MEMORY("the NICs of %d hosts", hosts);
     }
-    status = both_ways(&bounding_pass, tensors, count, cost);
+    status = both_ways(&bounding_pass, tensors, transfer->count, cost);
     if (status != XM_OK) {
         free(bounding_pass.links);
         return status;
@@ -294,7 +296,7 @@ xm_status_t ap_cross_mesh_plan(const xm_cluster_profile_t *profile,
         status = make_network(profile, src_end > dst_end ? src_end : dst_end, &network);
     }
     if (status == XM_OK) {
-        status = look_at_both(profile, batch, transfer->count, network, cost, links, link_count);
+        status = look_at_both(profile, batch, transfer, network, cost, links, link_count);
     }
     xm_network_destroy(network);
     for (size_t i = 0; layouts != NULL && i < 2 * count; ++i) {

@@ -23,6 +23,7 @@ static const struct {
 } commands[] = {
     {"probe", ap_command_probe, "Measure this cluster and write its profile."},
     {"plan", ap_command_plan, "Find the best parallel plan of a model on a cluster."},
+    {"replan", ap_command_replan, "Plan again with layers frozen or hosts lost."},
     {"shard", ap_command_shard, "Shard one model over one device mesh (no pipeline)."},
     {"solve", ap_command_solve, "Solve a problem of the IOPDDL format within a given time."},
     {"simulate", ap_command_simulate, "Run a plan's pipeline under a schedule, event by event."},

@@ -50,12 +50,12 @@ xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices, do
     return status;
 }
 
-/* Reads positive numbers with commas between them. An empty entry, as in "1,,2" or after a last
+/* Reads numbers with commas between them. An empty entry, as in "1,,2" or after a last
  * comma, is refused by the parser of numbers. A word that is too long for the buffer is cut at 31
  * digits, which is still beyond the limit, and so it is refused too. The loop ends because each
  * turn moves on to the next comma. */
-xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *values,
-                                  size_t capacity, size_t *count)
+xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t least,
+                                  int64_t *values, size_t capacity, size_t *count)
 {
     size_t used = 0;
 
@@ -68,7 +68,7 @@ xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *v
             return XM_INVALID("%s: more than %zu values", what, capacity);
         }
         (void)snprintf(word, sizeof(word), "%.*s", (int)(length < 31 ? length : 31), text);
-        status = xm_text_parse_int(what, word, 1, INT32_MAX, &values[used++]);
+        status = xm_text_parse_int(what, word, least, INT32_MAX, &values[used++]);
         if (status != XM_OK) {
             return status;
         }
@@ -148,7 +148,7 @@ xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t 
     status = ap_command_parse_reserve(search->memory_reserve, &params->memory_reserve);
     if (status == XM_OK && search->micro_batches != NULL) {
         params->micro_batches = micro_batches;
-        status = ap_command_parse_list("--micro-batches", search->micro_batches, micro_batches,
+        status = ap_command_parse_list("--micro-batches", search->micro_batches, 1, micro_batches,
                                        capacity, &params->micro_batch_count);
     }
     if (status == XM_OK && search->stages != NULL) {

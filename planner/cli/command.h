@@ -16,6 +16,7 @@
 
 int ap_command_probe(int argc, char *const *argv);
 int ap_command_plan(int argc, char *const *argv);
+int ap_command_replan(int argc, char *const *argv);
 int ap_command_import(int argc, char *const *argv);
 int ap_command_shard(int argc, char *const *argv);
 int ap_command_solve(int argc, char *const *argv);
@@ -87,6 +88,6 @@ xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t 
 /** Reads "4GiB" or "10%" as the parameters of planners have it; NULL: the default. */
 xm_status_t ap_command_parse_reserve(const char *text, double *reserve);
 
-/** Parses "8,16,32" into at most @p capacity positive integers. */
-xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t *values,
-                                  size_t capacity, size_t *count);
+/** Parses "8,16,32" into at most @p capacity integers from @p least on. */
+xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t least,
+                                  int64_t *values, size_t capacity, size_t *count);

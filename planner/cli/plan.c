@@ -362,8 +362,8 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
     like.memory =
         o->search.memory_limit == AP_COMMAND_NOT_GIVEN ? 0.0 : (double)o->search.memory_limit;
     if (o->search.micro_batches != NULL) {
-        status = ap_command_parse_list("--micro-batches", o->search.micro_batches, micro_batches, 1,
-                                       &count);
+        status = ap_command_parse_list("--micro-batches", o->search.micro_batches, 1, micro_batches,
+                                       1, &count);
         if (status != XM_OK) {
             return status;
         }

@@ -23,7 +23,8 @@ static const char summary[] = "Runs the plan's pipeline under a schedule, event 
                               "reshardings: step time, idle time, activations held.";
 
 typedef struct simulate_options {
-    const char *schedule, *cluster, *trace, *plot;
+    const char *schedule, *cluster, *trace, *plot, *slice_times;
+    ap_token_slices_t cut;
     ap_plan_simulation_t how; /* 0: the default of the schedule */
     int micro_batches, seed;
     xm_cli_json_t json;
@@ -70,6 +71,22 @@ static void print_table(const ap_plan_t *plan, const ap_schedule_t *schedule,
     }
 }
 
+/* Slices of unlike lengths, and what terapipe's formula makes of their times. */
+static void print_slices(const ap_token_slices_t *cut)
+{
+    char list[512] = "", longest[TEXT], sum[TEXT], seconds[TEXT];
+
+    for (int i = 0; i < cut->count; ++i) {
+        xm_text_list_add(list, sizeof(list), ",", "%d", cut->length[i]);
+    }
+    xm_text_print_wrapped(
+        stdout, XM_TEXT_COLUMNS, "# ", "#   ",
+        "slices of %s tokens: %d x %s + %d x %s = %s for forward passes as measured", list,
+        cut->micro_batches, xm_text_format_seconds(cut->sum, sum, sizeof(sum)), cut->stages - 1,
+        xm_text_format_seconds(cut->longest, longest, sizeof(longest)),
+        xm_text_format_seconds(cut->seconds, seconds, sizeof(seconds)));
+}
+
 static xm_status_t write_run(const simulate_options_t *o, const ap_plan_t *plan,
                              const ap_schedule_t *schedule, const ap_pipeline_run_t *run)
 {
@@ -81,6 +98,9 @@ static xm_status_t write_run(const simulate_options_t *o, const ap_plan_t *plan,
             xm_cli_give_text(&o->json, ap_pipeline_text(schedule, run), "the text of the timeline");
     }
     if (!o->json.print) {
+        if (o->cut.count > 0) {
+            print_slices(&o->cut);
+        }
         print_table(plan, schedule, run);
     }
     if (status == XM_OK && o->trace != NULL) {
@@ -122,6 +142,14 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     if (profile != NULL) {
         o->how.runtime = *xm_cluster_profile_runtime(profile);
     }
+    if (status == XM_OK && o->slice_times != NULL) {
+        int64_t rounds =
+            o->micro_batches > 0 ? o->micro_batches : ap_plan_info(plan)->micro_batches;
+
+        status = ap_token_slices_load(o->slice_times, ap_plan_stages(plan), (int)rounds,
+                                      o->how.slices, &o->cut);
+        o->how.cut = &o->cut;
+    }
     if (status == XM_OK) {
         status = ap_plan_simulate(plan, &o->how, &schedule, &done);
     }
@@ -130,6 +158,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     }
     ap_pipeline_run_destroy(done);
     ap_schedule_destroy(schedule);
+    ap_token_slices_clear(&o->cut);
     xm_cluster_profile_destroy(profile);
     ap_plan_destroy(plan);
     return status;
@@ -150,6 +179,9 @@ int ap_command_simulate(int argc, char *const *argv)
          "interleaved: equal parts of every stage (default 2)."},
         {"slices", 0, XM_CLI_INT, &o.how.slices, "COUNT", 1, 65536,
          "terapipe: equal slices of every micro-batch (default 1)."},
+        {"slice-times", 0, XM_CLI_STRING, &o.slice_times, "FILE", 0, 0,
+         "terapipe: measured times of slices, lines of length, context and seconds: slices are "
+         "chosen by them (--slices: equal ones) and take as long."},
         {"batches", 0, XM_CLI_INT, &o.how.batches, "COUNT", 1, 1024,
          "pipedream-2bw, pipedream, pipemare, hetpipe: steps to simulate (default 3)."},
         {"jitter", 0, XM_CLI_DOUBLE, &o.how.jitter, "SHARE", 0, 1,

@@ -347,15 +347,7 @@ static xm_status_t explain_all(ap_explain_context_t *context, ap_explanation_t *
 static xm_status_t open_model(ap_planner_params_t *params, const ap_plan_info_t *info,
                               ap_planner_setup_t *setup)
 {
-    xm_status_t status;
-
-    params->layering.layers = info->reading.layers;
-    params->layering.pattern = info->reading.pattern;
-    params->layering.marks = info->reading.marks;
-    params->layering.mark_count = info->reading.mark_count;
-    params->dims = info->reading.dims;
-    params->dim_count = info->reading.dim_count;
-    status = ap_planner_setup_open(params, 0.0, setup);
+    xm_status_t status = ap_planner_setup_open(params, 0.0, setup);
 
     if (status == XM_OK && setup->graph != NULL && ap_graph_layers(setup->graph) != info->layers) {
         ap_planner_setup_close(setup);
@@ -423,16 +415,11 @@ xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profil
         status = XM_NO_MEMORY("an explanation");
         goto close_view;
     }
-    params.model = info->model;
-    params.profile = view.profile;
+    ap_planner_params_of_plan(info, view.profile, &params);
     params.keep_host_order = true; /* that of the plan */
-    params.global_batch = info->global_batch;
-    params.memory_limit = xm_cluster_profile_devices_differ(profile) ? 0.0 : info->memory_limit;
-    params.memory_reserve = params.memory_limit > 0.0 ? 0.0 : info->memory_reserve;
     params.margin = RUNNERS_UP;
     options.micro_batches = info->micro_batches;
     status = ap_schedule_find(info->schedule, &options.schedule);
-    params.schedule = info->schedule;
     if (status == XM_OK) {
         status = open_model(&params, info, &context.setup);
     }

@@ -217,6 +217,7 @@ xm_status_t ap_graph_copy_whole(const ap_graph_t *from, ap_graph_t **copy)
     }
     made->loss = from->loss;
     made->loss_is_gradient = from->loss_is_gradient;
+    made->frozen = from->frozen;
     *copy = made;
     return XM_OK;
 

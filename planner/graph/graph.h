@@ -151,6 +151,13 @@ bool ap_graph_boundary_rests(const ap_graph_t *graph, int layer);
 /** Lists the tensors, at most as many as the graph has, that layers from[0] … from[1] make and of
  * which layers to[0] … to[1] read the resting copy; returns how many. */
 int ap_graph_resting(const ap_graph_t *graph, const int from[2], const int to[2], int *tensors);
+/** Says that the parameters which the first @p layers of a finished graph read are not trained, by
+ * no later layer either. */
+xm_status_t ap_graph_freeze(ap_graph_t *graph, int layers);
+/** Of how many layers, the first, they are not. */
+int ap_graph_frozen(const ap_graph_t *graph);
+/** Says of each tensor whether a parameter that is trained has a part in it: it has a gradient. */
+void ap_graph_learning(const ap_graph_t *graph, bool *learns);
 /** FLOPs of all operators of one layer, every phase. */
 double ap_graph_layer_flops(const ap_graph_t *graph, int layer);
 

@@ -19,6 +19,7 @@ struct ap_graph {
     bool loss_is_gradient;
     bool finished;
     int layers;
+    int frozen;      /* of them, the first, whose parameters are not trained */
     int *boundary;   /* per layer, when finished */
     int *rest_until; /* per tensor, likewise */
 };

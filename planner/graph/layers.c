@@ -235,6 +235,47 @@ int ap_graph_rests_until(const ap_graph_t *graph, int tensor)
     return graph->rest_until[tensor];
 }
 
+xm_status_t ap_graph_freeze(ap_graph_t *graph, int layers)
+{
+    if (layers < 0 || layers >= graph->layers) {
+        return XM_INVALID("%d of the %d layers of %s cannot be frozen: at least one is trained",
+                          layers, graph->layers, graph->name);
+    }
+    graph->frozen = layers;
+    return XM_OK;
+}
+
+int ap_graph_frozen(const ap_graph_t *graph)
+{
+    return graph->frozen;
+}
+
+static bool is_trained(const ap_graph_t *graph, const ap_tensor_t *tensor)
+{
+    return tensor->kind == AP_TENSOR_PARAMETER && tensor->layer >= graph->frozen;
+}
+
+/* One pass is enough, for operators stand in order. */
+void ap_graph_learning(const ap_graph_t *graph, bool *learns)
+{
+    for (int t = 0; t < graph->tensor_count; ++t) {
+        learns[t] =
+            is_trained(graph, &graph->tensors[t]) && ap_dtype_is_smooth(graph->tensors[t].dtype);
+    }
+    for (int o = 0; o < graph->op_count; ++o) {
+        const ap_op_t *op = &graph->ops[o];
+        bool any = false;
+
+        for (int i = 0; i < op->operand_count; ++i) {
+            any = any || learns[op->operands[i]];
+        }
+        for (int r = 0; r < op->result_count; ++r) {
+            learns[op->results[r]] =
+                any && ap_dtype_is_smooth(graph->tensors[op->results[r]].dtype);
+        }
+    }
+}
+
 double ap_graph_layer_flops(const ap_graph_t *graph, int layer)
 {
     double flops = 0;
@@ -253,7 +294,7 @@ double ap_graph_parameters(const ap_graph_t *graph)
     double parameters = 0;
 
     for (int t = 0; t < graph->tensor_count; ++t) {
-        if (graph->tensors[t].kind == AP_TENSOR_PARAMETER) {
+        if (is_trained(graph, &graph->tensors[t])) {
             parameters += ap_graph_tensor_bytes(graph, t) / ap_dtype_bytes(graph->tensors[t].dtype);
         }
     }
@@ -347,7 +388,9 @@ static uint64_t mix_boundary(const ap_graph_t *graph, int layer, uint64_t hash)
 uint64_t ap_graph_layer_hash(const ap_graph_t *graph, int layer)
 {
     numbering_t numbering = {.local = malloc((size_t)graph->tensor_count * sizeof(int))};
-    uint64_t hash = 0;
+    /* Frozen layers have no backward pass, and the first that is trained has no gradient to give.
+     */
+    uint64_t hash = layer < graph->frozen ? 1 : graph->frozen > 0 && layer == graph->frozen ? 2 : 0;
 
     if (numbering.local == NULL) {
         return (uint64_t)layer; /* distinct per layer: slower, never wrong */

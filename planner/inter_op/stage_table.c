@@ -127,7 +127,8 @@ static void place_boundaries(ap_stage_table_t *table)
     }
 }
 
-/* Boundaries cost the same where tensors of one shape and type pass, and between the same hosts.
+/* Boundaries cost the same where tensors of one shape and type pass, with gradients or without, and
+ * between the same hosts.
  * The kind of a layer is the first layer before which such a tensor passes. So a transformer has
  * one table of boundary costs for all its blocks. */
 static void number_boundaries(ap_stage_table_t *table)
@@ -136,7 +137,7 @@ static void number_boundaries(ap_stage_table_t *table)
 
     for (int layer = 1; layer < table->layers; ++layer) {
         const ap_tensor_t *tensor = ap_graph_tensor(graph, ap_graph_boundary(graph, layer - 1));
-        int kind = 1;
+        int frozen = ap_graph_frozen(graph), kind = layer > frozen ? frozen + 1 : 1;
 
         while (!alike(tensor, ap_graph_tensor(graph, ap_graph_boundary(graph, kind - 1)))) {
             ++kind;

@@ -46,8 +46,7 @@ static void keep_least(ap_stage_table_t *table, int first, size_t cell, const ap
     double objective = ap_stage_objective(cost, table->params.micro_batches);
     double certain = first == 0 ? objective : cost->forward + cost->backward;
 
-    table->forward_share =
-        fmax(table->forward_share, cost->forward / (cost->forward + cost->backward));
+    ap_stage_table_note_share(table, cost);
     cell *= (size_t)table->recompute_modes;
     table->least[cell] = fmin(table->least[cell], objective);
     table->least_certain[cell] = fmin(table->least_certain[cell], certain);

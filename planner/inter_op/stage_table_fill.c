@@ -53,8 +53,7 @@ static void store(ap_stage_table_t *table, const ap_stage_query_t *query, int su
 
     double objective = ap_stage_objective(cost, table->params.micro_batches);
 
-    table->forward_share =
-        fmax(table->forward_share, cost->forward / (cost->forward + cost->backward));
+    ap_stage_table_note_share(table, cost);
     table->cost[at] =
         objective * (1.0 + (table->params.spare_hosts ? AP_TABLE_HOST * query->hosts : 0.0));
     table->backward[at] = cost->backward;

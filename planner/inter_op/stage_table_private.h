@@ -65,7 +65,7 @@ struct ap_stage_table {
     int32_t *successors;
     int *in_port, *out_port;
     int *boundary_kind, *boundary_place;
-    double forward_share; /* the most of a stage's passes that are forward */
+    double forward_share; /* the most of a stage's passes that the paced bound leaves out */
     bool paced;           /* which of two bounds is the better one, see make_bound() */
     double beat;          /* only steps below are looked for; 0: all */
     int64_t evaluated;
@@ -132,6 +132,7 @@ void ap_stage_table_problem(const ap_stage_table_t *table, double share,
 
 /* The share of the sum in the objective of the search that proposes. */
 double ap_stage_table_share(const ap_stage_table_t *table);
+void ap_stage_table_note_share(ap_stage_table_t *table, const ap_stage_cost_t *cost);
 
 /* Prices the stages that a plan with an objective below @p threshold can have, by a problem over
  * the costs of the bounding pass, as far as their own cost is at most @p most, or with 0 the

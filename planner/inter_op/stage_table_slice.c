@@ -48,6 +48,8 @@ static bool find_transfer(const ap_stage_table_t *table, const ap_inter_op_bound
     const ap_graph_t *graph = table->params.graph;
     const ap_tensor_t *tensor;
 
+    *transfer = (ap_cross_mesh_transfer_t){
+        .tensors = passing, .count = 1, .one_way = at->layer <= ap_graph_frozen(graph)};
     if (table->failed || !port_exists(table, at->src_port) || !port_exists(table, at->dst_port)) {
         return false;
     }
@@ -59,8 +61,6 @@ static bool find_transfer(const ap_stage_table_t *table, const ap_inter_op_bound
     transfer->dst.first_device = at->dst_first_device;
     transfer->src.first_device =
         at->dst_first_device - transfer->src.shape[0] * transfer->src.shape[1];
-    transfer->tensors = passing;
-    transfer->count = 1;
     return true;
 }
 
@@ -130,6 +130,18 @@ double ap_stage_table_share(const ap_stage_table_t *table)
     bool twice = table->params.recompute == AP_RECOMPUTE_ON;
 
     return fmax(NOTHING, ap_schedule_fill_share(table->params.schedule, twice ? 0.25 : 1.0 / 3.0));
+}
+
+/* Some micro-batch is the last to go forward through a stage and goes the rest of its way after all
+ * others did; some is the first to come back, and all others' backward passes follow. So beside one
+ * whole way all of the forward passes count or all of the backward passes, whichever take longer
+ * (of frozen layers the forward passes); halves of backward passes leave that way. */
+void ap_stage_table_note_share(ap_stage_table_t *table, const ap_stage_cost_t *cost)
+{
+    bool whole = !ap_schedule_splits(table->params.schedule);
+    double out = whole ? fmin(cost->forward, cost->backward) : cost->forward;
+
+    table->forward_share = fmax(table->forward_share, out / (cost->forward + cost->backward));
 }
 
 /* Makes the objective of a problem a bound of steps. Under gpipe it is as it stands, for all

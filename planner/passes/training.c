@@ -24,7 +24,7 @@
 typedef struct expansion {
     ap_graph_t *graph;
     int *gradient;       /* per forward tensor: tensor id, -1 = none yet */
-    bool *needs;         /* per forward tensor: depends on a parameter */
+    bool *needs;         /* per forward tensor: see ap_graph_learning() */
     int forward_tensors; /* ids below are forward tensors */
     int forward_ops;
     /* Lists for one backward operator: see reading_t; the operands that its results are gradients
@@ -324,29 +324,6 @@ static xm_status_t op_backward(expansion_t *x, int id)
                           ap_op_kind_name(op.kind));
 }
 
-/* A tensor needs a gradient if a parameter has a part in it. One pass is enough, for operators
- * stand in order. */
-static void mark_needs(expansion_t *x)
-{
-    for (int t = 0; t < x->forward_tensors; ++t) {
-        x->gradient[t] = -1;
-        x->needs[t] = ap_graph_tensor(x->graph, t)->kind == AP_TENSOR_PARAMETER &&
-                      ap_dtype_is_smooth(ap_graph_tensor(x->graph, t)->dtype);
-    }
-    for (int o = 0; o < x->forward_ops; ++o) {
-        const ap_op_t *op = ap_graph_op(x->graph, o);
-        bool needs = false;
-
-        for (int i = 0; i < op->operand_count; ++i) {
-            needs = needs || x->needs[op->operands[i]];
-        }
-        for (int r = 0; r < op->result_count; ++r) {
-            x->needs[op->results[r]] =
-                needs && ap_dtype_is_smooth(ap_graph_tensor(x->graph, op->results[r])->dtype);
-        }
-    }
-}
-
 /* A loss that is the gradient of another tensor starts there: nothing between the two is
  * differentiated again. By the time an operator is reached, all users of its results have been, so
  * its gradients are complete. */
@@ -426,7 +403,10 @@ xm_status_t ap_training_expand(const ap_graph_t *forward, ap_optimizer_t optimiz
         status = XM_NO_MEMORY("%d gradients", ap_graph_tensors(forward));
         goto release;
     }
-    mark_needs(&x);
+    for (int t = 0; t < x.forward_tensors; ++t) {
+        x.gradient[t] = -1;
+    }
+    ap_graph_learning(forward, x.needs);
     status = add_backward_phase(&x);
     for (int t = 0; t < ap_graph_tensors(forward) && status == XM_OK; ++t) {
         if (ap_graph_tensor(forward, t)->kind == AP_TENSOR_PARAMETER && x.gradient[t] >= 0) {

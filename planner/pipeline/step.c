@@ -54,11 +54,20 @@ static int devices_of(const ap_pipeline_step_t *step)
     return step->devices > 0 ? step->devices : step->stage_count;
 }
 
+/* The part of a micro-batch's tokens that a slice has, and the share of its time. */
+static double slice_part(const ap_pipeline_step_t *step, const arrays_t *arrays, int slice)
+{
+    return step->cut != NULL ? step->cut->part[slice] : 1.0 / arrays->slices;
+}
+
+static double slice_share(const ap_pipeline_step_t *step, const arrays_t *arrays, int slice)
+{
+    return step->cut != NULL ? step->cut->share[slice] : 1.0 / arrays->slices;
+}
+
 static void fill_stages(const ap_pipeline_step_t *step, arrays_t *arrays)
 {
     int chunks = arrays->stages / step->stage_count, devices = devices_of(step);
-    double parts = (double)chunks * arrays->slices;
-
     for (int stage = 0; stage < arrays->stages; ++stage) {
         const ap_pipeline_stage_t *of =
             &step->stages[chunks == 1 ? stage : ap_schedule_device(step->kind, devices, stage)];
@@ -66,11 +75,15 @@ static void fill_stages(const ap_pipeline_step_t *step, arrays_t *arrays)
 
         weight = weight > 0.0 ? weight : 0.0;
         arrays->update[stage] = nanoseconds(of->once / chunks);
-        for (int i = stage * arrays->slices; i < (stage + 1) * arrays->slices; ++i) {
-            arrays->forward[i] = nanoseconds(of->forward / parts);
-            arrays->weight[i] = nanoseconds(weight / parts);
-            arrays->backward[i] = nanoseconds((of->backward - weight) / parts);
-            arrays->bytes[i] = (int64_t)llround(of->activation_bytes / parts);
+        for (int s = 0; s < arrays->slices; ++s) {
+            int i = stage * arrays->slices + s;
+            double share = slice_share(step, arrays, s) / chunks;
+
+            arrays->forward[i] = nanoseconds(of->forward * share);
+            arrays->weight[i] = nanoseconds(weight * share);
+            arrays->backward[i] = nanoseconds((of->backward - weight) * share);
+            arrays->bytes[i] =
+                (int64_t)llround(of->activation_bytes * slice_part(step, arrays, s) / chunks);
         }
     }
 }
@@ -149,9 +162,12 @@ static void fill_transfers(const ap_pipeline_step_t *step, arrays_t *arrays)
             if (!hands_on(step, transfer, arrays->stages > step->stage_count, stage)) {
                 continue;
             }
-            for (int i = stage * arrays->slices; i < (stage + 1) * arrays->slices; ++i) {
-                arrays->activation[i] = nanoseconds(transfer->forward / arrays->slices);
-                arrays->gradient[i] = nanoseconds(transfer->backward / arrays->slices);
+            for (int s = 0; s < arrays->slices; ++s) {
+                int i = stage * arrays->slices + s;
+                double part = slice_part(step, arrays, s);
+
+                arrays->activation[i] = nanoseconds(transfer->forward * part);
+                arrays->gradient[i] = nanoseconds(transfer->backward * part);
             }
         }
         if (from != to && transfer->from < devices && (from < to || devices > 2)) {
@@ -207,7 +223,9 @@ xm_status_t ap_pipeline_step_run(const ap_pipeline_step_t *step, ap_schedule_t *
 {
     int chunks = step->virtual_stages > 0 ? step->virtual_stages : 1;
     arrays_t arrays = {.stages = step->stage_count * chunks,
-                       .slices = step->slices > 0 ? step->slices : 1};
+                       .slices = step->cut != NULL  ? step->cut->count
+                                 : step->slices > 0 ? step->slices
+                                                    : 1};
     xm_status_t status;
 
     if (chunks > (1 << 20) / step->stage_count || arrays.slices > (1 << 20) / arrays.stages) {

@@ -24,6 +24,7 @@
 #include <autopar/plan.h>
 
 #include "planner/pipeline/simulate.h"
+#include "planner/pipeline/token_slices.h"
 
 /** A stage, which has a device of the schedule to itself unless there are fewer `devices`. */
 typedef struct ap_pipeline_stage {
@@ -48,9 +49,11 @@ typedef struct ap_pipeline_step {
     int virtual_stages; /**< to a stage, 0: 1 */
     int devices;        /**< of the schedule, 0: one to a stage */
     int slices;         /**< 0: 1 */
-    int batches;        /**< as in ap_schedule_params_t */
-    bool blocking;      /**< transfers keep devices busy */
-    double jitter;      /**< as in ap_pipeline_times_t, with its seed */
+    /** Slices of unlike lengths instead; NULL: equal ones. */
+    const ap_token_slices_t *cut;
+    int batches;   /**< as in ap_schedule_params_t */
+    bool blocking; /**< transfers keep devices busy */
+    double jitter; /**< as in ap_pipeline_times_t, with its seed */
     uint64_t seed;
     const ap_pipeline_stage_t *stages;
     int stage_count;

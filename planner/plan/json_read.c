@@ -360,20 +360,26 @@ static void read_reading(reader_t *r, json_t *object)
 {
     ap_plan_reading_t *reading = &r->plan->info.reading;
     json_t *marks = NULL, *dims = NULL;
-    json_int_t layers = 0;
+    json_int_t layers = 0, frozen = 0;
     json_error_t error;
 
     if (object == NULL || r->status != XM_OK) {
         return;
     }
-    if (json_unpack_ex(object, &error, 0, "{s?I, s?s, s?o, s?o !}", "layers", &layers, "pattern",
-                       &reading->pattern, "marks", &marks, "dims", &dims) != 0) {
+    if (json_unpack_ex(object, &error, 0, "{s?I, s?s, s?o, s?o, s?I !}", "layers", &layers,
+                       "pattern", &reading->pattern, "marks", &marks, "dims", &dims, "frozen",
+                       &frozen) != 0) {
         unpack_failed(r, "model.reading", &error);
     } else if (layers < -1 || layers > MOST) {
         r->status =
             XM_MALFORMED("model.reading: %" JSON_INTEGER_FORMAT " layers; -1 is automatic", layers);
     }
     reading->layers = (int)layers;
+    reading->frozen = (int)frozen;
+    if (r->status == XM_OK && (frozen < 0 || frozen >= r->plan->info.layers)) {
+        r->status = XM_MALFORMED("model.reading: %" JSON_INTEGER_FORMAT " of %d layers frozen",
+                                 frozen, r->plan->info.layers);
+    }
     read_names(r, "marks", marks, &reading->marks, &reading->mark_count);
     read_names(r, "dims", dims, &reading->dims, &reading->dim_count);
 }

@@ -141,18 +141,19 @@ static json_t *boundary_to_json(const void *entry)
 static json_t *reading_to_json(const ap_plan_reading_t *reading)
 {
     if (reading->layers == 0 && reading->pattern == NULL && reading->mark_count == 0 &&
-        reading->dim_count == 0) {
+        reading->dim_count == 0 && reading->frozen == 0) {
         return NULL;
     }
     return json_pack(
-        "{s:o*, s:s*, s:o*, s:o*}", "layers",
+        "{s:o*, s:s*, s:o*, s:o*, s:o*}", "layers",
         reading->layers != 0 ? json_integer(reading->layers) : NULL, "pattern", reading->pattern,
         "marks",
         reading->mark_count > 0 ? LIST_TO_JSON(reading->marks, reading->mark_count, name_to_json)
                                 : NULL,
         "dims",
         reading->dim_count > 0 ? LIST_TO_JSON(reading->dims, reading->dim_count, name_to_json)
-                               : NULL);
+                               : NULL,
+        "frozen", reading->frozen > 0 ? json_integer(reading->frozen) : NULL);
 }
 
 /* A stage says whether it recomputes only where not all do the same, and a boundary which stages it

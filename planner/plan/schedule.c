@@ -188,6 +188,7 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
                                                      ? simulation->virtual_stages
                                                      : ap_schedule_chunks(simulation->kind),
                                .slices = simulation->slices,
+                               .cut = simulation->cut,
                                .batches = simulation->batches,
                                .jitter = simulation->jitter,
                                .seed = simulation->seed,

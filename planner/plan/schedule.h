@@ -23,8 +23,9 @@ typedef struct ap_plan_simulation {
     int64_t micro_batches; /**< of the plan's size; 0: as many as the plan has */
     int virtual_stages;    /**< interleaved: parts that every stage is cut into; equal in time */
     int slices;            /**< terapipe: parts of every micro-batch; equal in time */
-    int batches;           /**< steps of asynchronous schedules, 0: 3 */
-    double jitter;         /**< share by which times vary, see planner/pipeline/simulate.h */
+    const ap_token_slices_t *cut; /**< or these */
+    int batches;                  /**< steps of asynchronous schedules, 0: 3 */
+    double jitter;                /**< share by which times vary, see planner/pipeline/simulate.h */
     uint64_t seed;
     bool blocking;        /**< transfers keep devices busy, see planner/pipeline/simulate.h */
     xm_runtime_t runtime; /**< what a runtime adds to the times of the plan; zero: nothing */

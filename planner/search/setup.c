@@ -202,13 +202,15 @@ ap_plan_info_t ap_planner_info(const ap_planner_setup_t *setup)
                            .cluster_provenance = xm_cluster_profile_provenance(params->profile),
                            .memory_reserve = setup->memory_reserve};
 
+    info.reading.frozen = params->frozen;
     if (setup->graph != NULL && params->graph == NULL) { /* of a file that can be read again */
         info.reading = (ap_plan_reading_t){.layers = how->layers,
                                            .pattern = how->pattern,
                                            .marks = how->marks,
                                            .mark_count = how->mark_count,
                                            .dims = params->dims,
-                                           .dim_count = params->dim_count};
+                                           .dim_count = params->dim_count,
+                                           .frozen = params->frozen};
     }
     return info;
 }
@@ -217,23 +219,29 @@ xm_status_t ap_planner_graph_open(const ap_planner_setup_t *setup, int64_t micro
                                   const ap_graph_t **graph, ap_graph_t **made)
 {
     ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+    int frozen = setup->params->frozen;
+    bool as_it_is = setup->graph != NULL && setup->samples * micro_batches == setup->global_batch;
     xm_status_t status;
 
     *made = NULL;
     *graph = setup->graph;
-    if (setup->graph != NULL && setup->samples * micro_batches == setup->global_batch) {
+    if (as_it_is && frozen == 0) {
         return XM_OK;
-    }
-    if (setup->graph != NULL) {
-        status = ap_graph_with_batch(setup->graph, setup->samples,
-                                     setup->global_batch / micro_batches, made);
-        *graph = *made;
-        return status;
     }
     zoo.layers = setup->params->layers;
     zoo.batch = setup->global_batch / micro_batches;
-    status = ap_zoo_create(setup->params->model, &zoo, made);
+    if (as_it_is) {
+        status = ap_graph_copy_whole(setup->graph, made);
+        status = status == XM_OK ? ap_graph_finish(*made) : status;
+    } else if (setup->graph != NULL) {
+        status = ap_graph_with_batch(setup->graph, setup->samples, zoo.batch, made);
+    } else {
+        status = ap_zoo_create(setup->params->model, &zoo, made);
+    }
     *graph = *made;
+    if (status == XM_OK && frozen > 0) {
+        status = ap_graph_freeze(*made, frozen);
+    }
     return status;
 }
 

@@ -15,6 +15,7 @@ typedef struct uses {
     int tensors;
     bool *used;      /* [stage][tensor] */
     ap_spec_t *spec; /* [stage][tensor]: of the first use */
+    bool *learns;    /* [tensor] */
 } uses_t;
 
 static void note_uses(const ap_plan_recipe_t *recipe, int stage, const uses_t *uses)
@@ -53,7 +54,7 @@ static xm_status_t add_pair(const ap_plan_recipe_t *recipe, const uses_t *uses, 
         size_t here = (size_t)to * (size_t)uses->tensors + (size_t)t;
         const ap_tensor_t *tensor = ap_graph_tensor(recipe->graph, t);
 
-        if (uses->used[there] && uses->used[here]) {
+        if (uses->used[there] && uses->used[here] && uses->learns[t]) {
             common[transfer.count++] = (ap_cross_mesh_tensor_t){
                 tensor->shape, ap_dtype_bytes(tensor->dtype), uses->spec[there], uses->spec[here]};
         }
@@ -77,8 +78,11 @@ xm_status_t ap_tied_weights_add(const ap_plan_recipe_t *recipe, ap_plan_stage_t 
 
     uses.used = xm_arena_get(&arena, cells, sizeof(*uses.used));
     uses.spec = xm_arena_get(&arena, cells, sizeof(*uses.spec));
+    uses.learns = xm_arena_get(&arena, (size_t)uses.tensors, sizeof(*uses.learns));
     if (arena.failed) {
         status = XM_NO_MEMORY("the weights of %d stages", count);
+    } else {
+        ap_graph_learning(recipe->graph, uses.learns);
     }
     for (int i = 0; i < count && status == XM_OK; ++i) {
         note_uses(recipe, i, &uses);

@@ -84,7 +84,7 @@ static bool carry_over(const ap_priced_op_t *forward, const ap_strategy_t *strat
  * replicated; with its optimizer state sharded over those axes (ZeRO-1); with the weight sharded as
  * well and gathered in every pass (ZeRO-3). */
 static void parameter_modes(const ap_priced_op_t *op, int operand, const ap_strategy_t *strategy,
-                            unsigned partial, ap_parts_t *modes)
+                            unsigned partial, bool trained, ap_parts_t *modes)
 {
     const ap_price_parameter_t price =
         ap_price_parameter(op, operand, strategy->spec[operand], partial);
@@ -109,8 +109,11 @@ static void parameter_modes(const ap_priced_op_t *op, int operand, const ap_stra
     modes[AP_PARAMETER_SHARDED].mem_work = weight;
     modes[AP_PARAMETER_SHARDED].forward = price.gather;
     modes[AP_PARAMETER_SHARDED].backward = price.gather;
-    /* What is kept must lie as the model's author demands. */
     for (int m = 0; m < AP_PARAMETER_MODES; ++m) {
+        if (!trained) {
+            modes[m] = (ap_parts_t){.mem_stage = weight}; /* the weight is all that there is */
+        }
+        /* What is kept must lie as the model's author demands. */
         if (!ap_strategy_meets(op->site.mesh, ap_graph_tensor(op->graph, op->op->operands[operand]),
                                strategy->spec[operand], m == AP_PARAMETER_SHARDED ? partial : 0)) {
             modes[m].forward += AP_COST_INFINITE;
@@ -195,7 +198,8 @@ typedef struct node_facts {
     ap_priced_op_t forward;
     int backward_count;
     backward_op_t *backward;
-    bool learns;           /* the results have gradients */
+    const bool *learning;  /* per tensor: it has a gradient */
+    bool learns;           /* the results have */
     bool *saved, *passing; /* per term */
     int *sums;             /* per result: of gradients, in this layer */
     unsigned *partial; /* per operand: axes that its gradient is partial over, of one strategy */
@@ -247,6 +251,7 @@ static xm_status_t facts_open(const ap_graph_t *training, const ap_layer_ops_t *
         backward += ap_graph_op(training, ops->ids[b])->forward == id;
     }
     facts->forward = ap_price_op(training, mesh, id, 0);
+    facts->learning = ops->learns;
     facts->backward = xm_arena_get(&facts->arena, (size_t)backward, sizeof(*facts->backward));
     facts->saved = xm_arena_get(&facts->arena, terms, sizeof(*facts->saved));
     facts->passing = xm_arena_get(&facts->arena, terms, sizeof(*facts->passing));
@@ -335,19 +340,19 @@ static void price_strategy(const ap_graph_t *graph, const node_facts_t *facts,
         bytes_of_terms(&facts->forward, strategy, facts->saved);
     for (int p = 0; p < node->parameters; ++p) {
         int operand = node->parameter_operand[p];
-
+        bool trained = facts->learning[op->operands[operand]];
         ap_priced_op_t with = facts->forward;
 
         node->partial[s * node->parameters + p] = partial[operand];
         with.state_bytes = ap_training_state_bytes(
             facts->optimizer, ap_graph_tensor(graph, op->operands[operand])->dtype);
-        if (p == node->tied) {
+        if (p == node->tied && trained) {
             node->added[s] = (ap_parts_t){
                 .backward = ap_price_gradient_sum(graph, with.site.mesh, op->operands[operand],
                                                   strategy->spec[operand]),
                 .mem_stage = ap_strategy_local_bytes(&with.site, operand, strategy->spec[operand])};
         }
-        parameter_modes(&with, operand, strategy, partial[operand],
+        parameter_modes(&with, operand, strategy, partial[operand], trained,
                         &node->modes[(s * node->parameters + p) * AP_PARAMETER_MODES]);
     }
     for (int t = 0; t < terms; ++t) {

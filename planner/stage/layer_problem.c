@@ -113,7 +113,7 @@ static ap_parts_t input_parts(const ap_graph_t *training, const ap_layer_ops_t *
 
     return (ap_parts_t){.backward = ap_layer_gradient_sums(training, ops, tensor) *
                                     ap_price_gradient_sum(training, mesh, tensor, spec),
-                        .mem_act = rematerialize ? bytes : 0};
+                        .mem_act = rematerialize && ops->goes_back ? bytes : 0};
 }
 
 static ap_spec_t resting_spec(const ap_graph_t *training, const ap_cost_mesh_t *mesh, int tensor)
@@ -229,26 +229,6 @@ static xm_status_t price_input(const ap_graph_t *training, const ap_layer_ops_t 
     return XM_OK;
 }
 
-/* Which tensors a parameter has a part in; operators stand in order. */
-static void mark_learning(const ap_graph_t *training, bool *learns)
-{
-    for (int t = 0; t < ap_graph_tensors(training); ++t) {
-        learns[t] = ap_graph_tensor(training, t)->kind == AP_TENSOR_PARAMETER;
-    }
-    for (int o = 0; o < ap_graph_ops(training); ++o) {
-        const ap_op_t *op = ap_graph_op(training, o);
-        bool any = false;
-
-        for (int i = 0; i < op->operand_count; ++i) {
-            any = any || learns[op->operands[i]];
-        }
-        for (int r = 0; r < op->result_count; ++r) {
-            learns[op->results[r]] =
-                any && ap_dtype_is_smooth(ap_graph_tensor(training, op->results[r])->dtype);
-        }
-    }
-}
-
 /* The operators of a layer, of all phases, in the order of the graph. */
 static xm_status_t list_ops(const ap_graph_t *training, int layer, xm_arena_t *arena,
                             ap_layer_ops_t *ops)
@@ -259,10 +239,11 @@ static xm_status_t list_ops(const ap_graph_t *training, int layer, xm_arena_t *a
     if (arena->failed) {
         return XM_NO_MEMORY("the operators of layer %d", layer);
     }
-    mark_learning(training, ops->learns);
+    ap_graph_learning(training, ops->learns);
     for (int o = 0; o < ap_graph_ops(training); ++o) {
         if (ap_graph_op(training, o)->layer == layer) {
             ops->ids[ops->count++] = o;
+            ops->goes_back = ops->goes_back || ap_graph_op(training, o)->phase == AP_PHASE_BACKWARD;
         }
     }
     return XM_OK;

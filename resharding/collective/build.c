@@ -89,6 +89,25 @@ static void tree(builder_t *b, const xm_factor_t *factor, int first, bool from_l
     }
 }
 
+/* Pairs of neighbours, of pairs, and so on; the sums of all levels come back the same ways. */
+static void pairs(builder_t *b, const xm_factor_t *factor, int first)
+{
+    int reach = 1;
+
+    for (; reach < factor->extent; reach *= 2) {
+        for (int i = 0; i + reach < factor->extent; i += 2 * reach) {
+            add(b, b->at[first], b->length, further(factor, first, i + reach),
+                further(factor, first, i), true);
+        }
+    }
+    while (reach /= 2, reach > 0) {
+        for (int i = 0; i + reach < factor->extent; i += 2 * reach) {
+            add(b, b->at[first], b->length, further(factor, first, i),
+                further(factor, first, i + reach), false);
+        }
+    }
+}
+
 /* All add to one node, which brings the sum back. */
 static void serve(builder_t *b, const xm_factor_t *factor, int first, int server)
 {
@@ -114,6 +133,9 @@ static void sum_line(builder_t *b, const xm_factor_t *factor, int first, int pie
     case XM_LAST_TREE:
     case XM_LAST_DOUBLE_TREE:
         tree(b, factor, first, build->last == XM_LAST_DOUBLE_TREE && piece % 2 != 0);
+        return;
+    case XM_LAST_PAIRS:
+        pairs(b, factor, first);
         return;
     case XM_LAST_SWITCH:
         serve(b, factor, first, falls_back ? server : build->devices + first);
@@ -237,6 +259,7 @@ xm_status_t xm_build_factored(const xm_build_t *build, xm_program_t **program)
         return status;
     }
     b.program = *program;
+    b.program->ordered = build->last == XM_LAST_PAIRS;
     b.at = malloc((size_t)build->devices * sizeof(*b.at));
     b.status = b.at != NULL ? XM_OK : XM_NO_MEMORY("%d devices", build->devices);
     set_groups(build, b.program->group);

@@ -21,6 +21,7 @@ typedef enum xm_last {
     XM_LAST_SCATTER, /**< like the others */
     XM_LAST_TREE,
     XM_LAST_DOUBLE_TREE, /**< two trees, inner nodes of one are leaves of the other */
+    XM_LAST_PAIRS,       /**< neighbours first, then pairs of pairs, …, in this order */
     XM_LAST_SERVER,      /**< parameter servers: the first `servers` devices of a line in turn */
     XM_LAST_SWITCH,      /**< a switch adds; a part of the pieces falls back to servers */
 } xm_last_t;

@@ -78,7 +78,7 @@ static void visit(find_t *find, int node, uint32_t m)
             continue;
         }
         wait_for_all(find, find->readers[c], m, true, false);
-        wait_for_all(find, find->writers[c], m, true, move->reduce);
+        wait_for_all(find, find->writers[c], m, true, move->reduce && !find->program->ordered);
         if (!move->reduce) {
             find->writers[c] = find->readers[c] = 0;
         }

@@ -78,6 +78,73 @@ static void add_bfloat16(void *target, const void *source, int64_t count)
     }
 }
 
+typedef float get_t(const void *data, int64_t index);
+typedef void set_t(void *data, int64_t index, float value);
+
+/* target (1 - t·s / 2 t·t) + source (1 - t·s / 2 s·s), products in float64. */
+static void adasum(void *target, const void *source, int64_t count, get_t *get, set_t *set)
+{
+    double both = 0, own = 0, other = 0, keep, take;
+
+    for (int64_t i = 0; i < count; ++i) {
+        double t = get(target, i), s = get(source, i);
+
+        both += t * s;
+        own += t * t;
+        other += s * s;
+    }
+    keep = own > 0 ? 1 - both / (2 * own) : 1;
+    take = other > 0 ? 1 - both / (2 * other) : 1;
+    for (int64_t i = 0; i < count; ++i) {
+        set(target, i, (float)(keep * get(target, i) + take * get(source, i)));
+    }
+}
+
+static float get_float32(const void *data, int64_t index)
+{
+    return ((const float *)data)[index];
+}
+
+static void set_float32(void *data, int64_t index, float value)
+{
+    ((float *)data)[index] = value;
+}
+
+static float get_float16(const void *data, int64_t index)
+{
+    return xm_half_to_float(((const uint16_t *)data)[index]);
+}
+
+static void set_float16(void *data, int64_t index, float value)
+{
+    ((uint16_t *)data)[index] = xm_half_of_float(value);
+}
+
+static float get_bfloat16(const void *data, int64_t index)
+{
+    return xm_float_of((uint32_t)((const uint16_t *)data)[index] << 16);
+}
+
+static void set_bfloat16(void *data, int64_t index, float value)
+{
+    xm_convert_kernels(0)->to_bfloat16(&value, (uint16_t *)data + index, 1);
+}
+
+static void adasum_float32(void *target, const void *source, int64_t count)
+{
+    adasum(target, source, count, get_float32, set_float32);
+}
+
+static void adasum_float16(void *target, const void *source, int64_t count)
+{
+    adasum(target, source, count, get_float16, set_float16);
+}
+
+static void adasum_bfloat16(void *target, const void *source, int64_t count)
+{
+    adasum(target, source, count, get_bfloat16, set_bfloat16);
+}
+
 static void put_float32(void *target, int value)
 {
     *(float *)target = (float)value;
@@ -99,8 +166,8 @@ static void put_bfloat16(void *target, int value)
 }
 
 const xm_element_t xm_elements[XM_ELEMENTS] = {
-    {"float32", 4, add_float32, put_float32},
-    {"bfloat16", 2, add_bfloat16, put_bfloat16},
-    {"float16", 2, add_float16, put_float16},
-    {"int32", 4, add_int32, put_int32},
+    {"float32", 4, add_float32, adasum_float32, put_float32},
+    {"bfloat16", 2, add_bfloat16, adasum_bfloat16, put_bfloat16},
+    {"float16", 2, add_float16, adasum_float16, put_float16},
+    {"int32", 4, add_int32, NULL, put_int32},
 };

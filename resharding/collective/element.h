@@ -15,6 +15,9 @@ typedef struct xm_element {
     /** target[i] += source[i]; float16 and bfloat16 are added as float32 and rounded to the
      * nearest, ties to even. */
     void (*add)(void *target, const void *source, int64_t count);
+    /** Adasum (Maleki, MLSys'21) of both instead: what is parallel counts once, what is orthogonal
+     * is added; NULL: whole numbers have none. Not associative. */
+    void (*adasum)(void *target, const void *source, int64_t count);
     /** A whole number that the type has, as its element. */
     void (*put)(void *target, int value);
 } xm_element_t;

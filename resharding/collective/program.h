@@ -31,6 +31,8 @@ typedef struct xm_program {
     int *home;      /**< by chunk: who has it at first; −1: everybody contributes to it */
     int *goal;      /**< by chunk: who needs it in the end; −1: everybody */
     int *group;     /**< by device: contributions and results stay among devices of one number */
+    bool ordered;   /**< additions into a chunk are made in the list's order, as what is added by
+                       others than sums needs */
     xm_move_t *moves;
     size_t count, room;
 } xm_program_t;

@@ -128,16 +128,21 @@ static bool may_begin(const simulation_t *s, uint32_t move)
     return s->dependencies.send_waits[move] == 0 && s->dependencies.receive_waits[move] == 0;
 }
 
+/* All that has waited is counted first, so that a move whose two ends waited does not come after
+ * later ones of the list. */
 static void arrive(simulation_t *s, uint32_t m)
 {
     const xm_dependencies_t *d = &s->dependencies;
 
     ++s->arrived;
     for (int64_t i = d->first[m]; i < d->first[m + 1]; ++i) {
+        --(d->next[i] % 2 != 0 ? d->receive_waits : d->send_waits)[d->next[i] / 2];
+    }
+    for (int64_t i = d->first[m]; i < d->first[m + 1]; ++i) {
         uint32_t next = d->next[i] / 2;
 
-        --(d->next[i] % 2 != 0 ? d->receive_waits : d->send_waits)[next];
         if (may_begin(s, next)) {
+            d->send_waits[next] = -1; /* once */
             begin(s, next);
         }
     }

@@ -32,6 +32,8 @@ refuse() {
 refuse "3 numbers, the mesh has 2" --gbps 1,2,3
 refuse "two devices" --mesh 1x1
 refuse "does not fit" --program trees
+refuse "does not fit" --program ring --reduction adasum
+refuse "floating-point" --reduction adasum --dtype int32
 refuse "cannot read the links" --links /nonexistent
 refuse "hosts and devices" --mesh 2x2x2 --run
 
@@ -42,7 +44,7 @@ while read -r option; do
 done <"$directory/help"
 
 for type in float32 bfloat16 float16 int32; do
-    rows 8 --mesh 2x2 --gbps 1,20 --size 40002 --dtype "$type"
+    rows 9 --mesh 2x2 --gbps 1,20 --size 40002 --dtype "$type"
 done
 for collective in reduce-scatter all-gather; do
     rows 5 --mesh 2x2 --gbps 1,20 --size 64KiB --collective $collective

@@ -39,7 +39,7 @@ plan=$work/plan.json
 
 good help "Usage: autopar COMMAND" "$AUTOPAR" --help
 good version "autopar 0." "$AUTOPAR" --version
-for command in probe plan shard solve simulate import compare explain export; do
+for command in probe plan replan shard solve simulate import compare explain export; do
     good "$command --help" "Usage: autopar $command" "$AUTOPAR" $command --help
 done
 bad "no command" "autopar: a command is needed" "$AUTOPAR"
@@ -116,6 +116,18 @@ bad "simulate: schedule" "unknown pipeline schedule 'gpip'; did you mean gpipe?"
     "$AUTOPAR" simulate "$plan" --schedule gpip
 bad "simulate: numbers" "interleaved needs micro-batches in multiples of the 2 devices, not 3" \
     "$AUTOPAR" simulate "$plan" --schedule interleaved --micro-batches 3
+good "simulate: slices" "slices of " "$AUTOPAR" simulate "$plan" --schedule terapipe \
+    --slice-times "$SOURCE_DIR/tests/fixtures/slices/affine.txt"
+bad "simulate: slices" "a line is 'length context seconds'" "$AUTOPAR" simulate "$plan" --schedule terapipe \
+    --slice-times "$plan"
+good "replan: frozen" "layers 0-5 are frozen" "$AUTOPAR" replan "$plan" --cluster "$cluster" --frozen 6 -o "$work/frozen.json"
+good "replan: still frozen" "layers 0-5 are frozen" "$AUTOPAR" replan "$work/frozen.json" --cluster "$cluster"
+good "explain: frozen" "layers 0-5 are frozen" "$AUTOPAR" explain "$work/frozen.json" --cluster "$cluster"
+good "replan: a host lost" "1 hosts x 4 devices" "$AUTOPAR" replan "$plan" --cluster "$cluster" --lost 0
+bad "replan: all lost" "no host is left" "$AUTOPAR" replan "$plan" --cluster "$cluster" --lost 0,1
+bad "replan: a host that is not there" "the cluster's hosts are 0 to 1" "$AUTOPAR" replan "$plan" --cluster "$cluster" --lost 2
+bad "replan: all frozen" "at least one is trained" "$AUTOPAR" replan "$plan" --cluster "$cluster" --frozen 1000
+bad "replan: no cluster" "--cluster is needed" "$AUTOPAR" replan "$plan" --frozen 1
 good "plan --schedule auto" '"kind": "' "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" \
     --global-batch 32 --micro-batches 8 --stages 2 --schedule auto --json
 good "plan --schedule pipedream-2bw" "schedule pipedream-2bw" "$AUTOPAR" plan --model gpt-125m \

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-COMMANDS = ("probe", "plan", "shard", "solve", "simulate", "import", "judge", "fit",
+COMMANDS = ("probe", "plan", "replan", "shard", "solve", "simulate", "import", "judge", "fit",
             "compare", "explain", "export")
 root = os.environ["SOURCE_DIR"]
 autopar = os.environ["AUTOPAR"]

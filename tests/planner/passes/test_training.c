@@ -163,6 +163,42 @@ START_TEST(residual_gradients_are_summed_in_the_right_layer)
 }
 END_TEST
 
+/* Of a graph of three blocks whose embedding and first block are frozen, nothing of these is in the
+ * backward pass; all else is as it was, but what only the frozen layers would have read. */
+START_TEST(frozen_layers_have_no_backward_pass)
+{
+    ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+    ap_graph_t *forward, *whole, *part;
+    int backward[2] = {0}, updates[2] = {0};
+
+    zoo.layers = 3;
+    ck_assert_xm_ok(ap_zoo_create("gpt-125m", &zoo, &forward));
+    ck_assert_xm_ok(ap_training_expand(forward, AP_OPTIMIZER_ADAM, &whole));
+    ck_assert_xm_ok(ap_graph_freeze(forward, 2));
+    ck_assert_xm_ok(ap_training_expand(forward, AP_OPTIMIZER_ADAM, &part));
+    for (int g = 0; g < 2; ++g) {
+        const ap_graph_t *graph = g == 0 ? whole : part;
+
+        for (int o = 0; o < ap_graph_ops(graph); ++o) {
+            const ap_op_t *op = ap_graph_op(graph, o);
+
+            ck_assert(g == 0 || op->phase == AP_PHASE_FORWARD || op->layer >= 2);
+            backward[g] += op->phase == AP_PHASE_BACKWARD && op->layer >= 3;
+            updates[g] += op->phase == AP_PHASE_UPDATE && op->layer >= 2;
+        }
+    }
+    ck_assert_int_eq(backward[0], backward[1]);
+    ck_assert_int_eq(updates[0], updates[1]);
+    /* 12 h^2 + 13 h a block, and the words and positions, h = 768. */
+    ck_assert_double_eq(ap_graph_parameters(whole) - ap_graph_parameters(part),
+                        12.0 * 768 * 768 + 13 * 768 + (51200 + 1024) * 768.0);
+    ck_assert_xm_fails(ap_graph_freeze(forward, 5), XM_ERR_INVALID_ARGUMENT, "at least one");
+    ap_graph_destroy(part);
+    ap_graph_destroy(whole);
+    ap_graph_destroy(forward);
+}
+END_TEST
+
 START_TEST(state_and_failures)
 {
     ap_graph_t *graph, *training = NULL;
@@ -308,6 +344,7 @@ int main(void)
     tcase_add_test(tcase, backward_einsums_cost_twice_the_forward_ones);
     tcase_add_test(tcase, each_kind_has_its_backward);
     tcase_add_test(tcase, residual_gradients_are_summed_in_the_right_layer);
+    tcase_add_test(tcase, frozen_layers_have_no_backward_pass);
     tcase_add_test(tcase, state_and_failures);
     tcase_add_test(tcase, concatenations_give_every_operand_its_part);
     tcase_add_test(tcase, splits_may_have_unused_parts);
