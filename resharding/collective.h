@@ -9,6 +9,7 @@
 #include "resharding/collective/build.h"
 #include "resharding/collective/element.h"
 #include "resharding/collective/interconnect.h"
+#include "resharding/collective/mapping.h"
 #include "resharding/collective/program.h"
 #include "resharding/collective/run.h"
 #include "resharding/collective/simulate.h"

@@ -11,6 +11,7 @@
 
 #include "bench/cases.h"
 #include "bench/cluster.h"
+#include "bench/collective/collective.h"
 #include "bench/run.h"
 #include "cli_support.h"
 #include "comm/base.h"
@@ -28,22 +29,6 @@ static const char summary[] =
     "time that any program needs. With --run, ranks run them, hosts with NICs of the given rate "
     "are emulated, and every element is compared. docs/collective-bench.md explains the columns.";
 
-/* Programs with a name; the last of them are for links, switches and several dimensions only. */
-typedef enum {
-    RING,
-    HALVING_DOUBLING,
-    DIRECT,
-    HIERARCHICAL,
-    TREE,
-    DOUBLE_TREE,
-    PAIRS,
-    SERVER,
-    THEMIS,
-    SWITCH,
-    TREES,
-    PROGRAMS
-} name_t;
-
 #define NAMES                                                                                      \
     "ring|halving-doubling|direct|hierarchical|tree|double-tree|pairs|server|themis|switch|trees"
 
@@ -52,29 +37,8 @@ enum { PIECES_MOST = 64, DEVICES_MOST = 1024, REPEATS = 5 };
 /* Programs of more moves than these are not tried with more pieces. */
 static const double moves_most = 4e6;
 
-typedef struct {
-    xm_cli_t *cli;
-    const char *mesh, *rates, *latencies, *overheads, *ratios, *codings, *links, *prices;
-    char *const *argv;
-    uint64_t size;
-    int collective, name, pieces, type, servers, adasum;
-    const char *result;
-    double fallback;
-    bool run, rails, csv;
-    xm_interconnect_t net;
-} options_t;
-
-typedef struct {
-    name_t name;
-    int pieces;
-    xm_program_t *program;
-    double seconds, bound;
-} candidate_t;
-
-/* Reads "1,2.5", one number for each dimension, the slowest dimension first as in the mesh; one
- * number alone is for all. */
-static xm_status_t read_list(const char *what, const char *text, char separator, double least,
-                             int wanted, double *values, int *count)
+xm_status_t cb_read_list(const char *what, const char *text, char separator, double least,
+                         int wanted, double *values, int *count)
 {
     *count = 0;
     for (const char *at = text; at != NULL;) {
@@ -103,7 +67,7 @@ static xm_status_t read_list(const char *what, const char *text, char separator,
 }
 
 /* A file of n lines of n rates in Gbit/s; 0 where there is no link. */
-static xm_status_t read_links(options_t *o)
+static xm_status_t read_links(cb_options_t *o)
 {
     FILE *file = fopen(o->links, "r");
     int n = o->net.devices, read = 0;
@@ -130,7 +94,7 @@ static xm_status_t read_links(options_t *o)
                : status;
 }
 
-static xm_status_t set_interconnect(options_t *o)
+static xm_status_t set_interconnect(cb_options_t *o)
 {
     double extent[4], rate[4], latency[4], overhead[4], ratio[4], coding[4];
     const struct {
@@ -142,11 +106,11 @@ static xm_status_t set_interconnect(options_t *o)
                  {"--overhead-us", o->overheads, 0, overhead},
                  {"--coding-gbps", o->codings, 0, coding}};
     int count, same, devices = 1;
-    xm_status_t status = read_list("--mesh", o->mesh, 'x', 1, 0, extent, &count);
+    xm_status_t status = cb_read_list("--mesh", o->mesh, 'x', 1, 0, extent, &count);
 
     for (size_t i = 0; status == XM_OK && i < sizeof(lists) / sizeof(lists[0]); ++i) {
-        status = read_list(lists[i].what, lists[i].text, ',', lists[i].least, count,
-                           lists[i].values, &same);
+        status = cb_read_list(lists[i].what, lists[i].text, ',', lists[i].least, count,
+                              lists[i].values, &same);
     }
     if (status < 0) {
         return status;
@@ -174,7 +138,7 @@ static xm_status_t set_interconnect(options_t *o)
     return o->links != NULL ? read_links(o) : XM_OK;
 }
 
-static bool fits(const options_t *o, name_t name)
+static bool fits(const cb_options_t *o, cb_name_t name)
 {
     int n = o->net.devices;
     bool sums = o->collective == XM_ALL_REDUCE, links = o->net.link != NULL;
@@ -206,7 +170,7 @@ static bool fits(const options_t *o, name_t name)
 }
 
 /* The factors of a named program: what build.h says of them. */
-static void set_build(const options_t *o, name_t name, int pieces, xm_build_t *build)
+static void set_build(const cb_options_t *o, cb_name_t name, int pieces, xm_build_t *build)
 {
     const xm_interconnect_t *net = &o->net;
 
@@ -239,26 +203,31 @@ static void set_build(const options_t *o, name_t name, int pieces, xm_build_t *b
 
 /* What a collective's buffer of the given size has for the whole program: of all-to-all, those of
  * all devices. */
-static int64_t program_elements(const options_t *o)
+static int64_t program_elements(const cb_options_t *o)
 {
     int64_t elements = (int64_t)(o->size / xm_elements[o->type].size);
 
     return o->collective == XM_ALL_TO_ALL ? elements * o->net.devices : elements;
 }
 
-static xm_status_t try_pieces(const options_t *o, name_t name, int pieces, candidate_t *candidate)
+static xm_status_t try_pieces(const cb_options_t *o, cb_name_t name, const xm_build_t *given,
+                              int pieces, cb_candidate_t *candidate)
 {
     double packed = 0;
     xm_build_t build;
     xm_status_t status;
 
-    *candidate = (candidate_t){.name = name, .pieces = pieces};
+    *candidate = (cb_candidate_t){.name = name, .pieces = pieces};
     if (o->collective == XM_ALL_TO_ALL) {
         status = xm_build_all_to_all(o->net.devices, &candidate->program);
     } else if (name == TREES) {
         status = xm_build_packed_trees(&o->net, pieces, &packed, &candidate->program);
     } else {
         set_build(o, name, pieces, &build);
+        if (given != NULL) {
+            build = *given;
+            build.pieces = pieces;
+        }
         status = xm_build_factored(&build, &candidate->program);
     }
     if (status == XM_OK) {
@@ -275,20 +244,20 @@ static xm_status_t try_pieces(const options_t *o, name_t name, int pieces, candi
                : status;
 }
 
-/* Tries 1, 2, 4, … pieces, unless a number is given, until more of them are no better. */
-static xm_status_t make_candidate(const options_t *o, name_t name, candidate_t *best)
+xm_status_t cb_make_candidate(const cb_options_t *o, cb_name_t name, const xm_build_t *given,
+                              cb_candidate_t *best)
 {
     int first = o->pieces > 0 ? o->pieces : name == DOUBLE_TREE ? 2 : 1;
-    xm_status_t status = try_pieces(o, name, first, best);
+    xm_status_t status = try_pieces(o, name, given, first, best);
 
     for (int pieces = 2 * first;
          status == XM_OK && o->pieces == 0 && !o->adasum && pieces <= PIECES_MOST &&
          2.0 * (double)best->program->count < moves_most && o->collective != XM_ALL_TO_ALL;
          pieces *= 2) {
-        candidate_t next;
+        cb_candidate_t next;
         bool better;
 
-        status = try_pieces(o, name, pieces, &next);
+        status = try_pieces(o, name, given, pieces, &next);
         better = status == XM_OK && next.seconds < best->seconds * 0.999;
         xm_program_destroy(better ? best->program : next.program);
         if (!better) {
@@ -305,7 +274,7 @@ static int contribution(int rank, int64_t element)
     return (int)((xm_random_of((uint64_t)element * 31 + (uint64_t)rank)) % 3);
 }
 
-static void put(const options_t *o, uint8_t *data, int64_t element, int value)
+static void put(const cb_options_t *o, uint8_t *data, int64_t element, int value)
 {
     const xm_element_t *type = &xm_elements[o->type];
 
@@ -313,7 +282,7 @@ static void put(const options_t *o, uint8_t *data, int64_t element, int value)
 }
 
 /* What a rank has at first, or must have in the end, in each chunk that it has anything of. */
-static uint64_t go_through(const options_t *o, const xm_program_t *p, int rank, uint8_t *data,
+static uint64_t go_through(const cb_options_t *o, const xm_program_t *p, int rank, uint8_t *data,
                            bool result)
 {
     const size_t size = xm_elements[o->type].size;
@@ -334,8 +303,9 @@ static uint64_t go_through(const options_t *o, const xm_program_t *p, int rank, 
             if (who >= 0 && who != rank) {
                 break;
             }
+            sum = p->home[c] < 0 ? 0 : sum;
             for (int r = 0; r < p->devices && p->home[c] < 0; ++r) {
-                sum = (r == 0 ? 0 : sum) + contribution(r, e);
+                sum += p->group[r] == p->group[rank] ? contribution(r, e) : 0;
             }
             put(o, expected, 0, sum);
             wrong += memcmp(expected, data + (size_t)e * size, size) != 0;
@@ -346,7 +316,7 @@ static uint64_t go_through(const options_t *o, const xm_program_t *p, int rank, 
 
 /* Adasum has no result that is told so easily: all ranks have the first one's, which a file gets to
  * be looked at (--result). */
-static xm_status_t compare_results(const options_t *o, xm_worker_t *worker, const uint8_t *data,
+static xm_status_t compare_results(const cb_options_t *o, xm_worker_t *worker, const uint8_t *data,
                                    uint64_t *wrong)
 {
     const size_t bytes = (size_t)program_elements(o) * xm_elements[o->type].size;
@@ -369,10 +339,8 @@ static xm_status_t compare_results(const options_t *o, xm_worker_t *worker, cons
     return status;
 }
 
-/* Runs a program some times; the first warms up, and its bytes are checked as the last one's are.
- */
-static xm_status_t measure(const options_t *o, xm_worker_t *worker, const xm_program_t *p,
-                           double *median, uint64_t *wrong)
+xm_status_t cb_measure(const cb_options_t *o, xm_worker_t *worker, const xm_program_t *p,
+                       double *median, uint64_t *wrong)
 {
     uint8_t *data = calloc((size_t)program_elements(o) + 1, xm_elements[o->type].size);
     uint64_t *all = calloc((size_t)p->devices, sizeof(*all)), mine = 0;
@@ -414,7 +382,7 @@ static xm_status_t measure(const options_t *o, xm_worker_t *worker, const xm_pro
 }
 
 /* Its part of NAMES. */
-static const char *name_of(name_t name, char text[24])
+static const char *name_of(cb_name_t name, char text[24])
 {
     const char *at = NAMES;
 
@@ -425,7 +393,7 @@ static const char *name_of(name_t name, char text[24])
     return text;
 }
 
-static void print_row(xm_table_t *table, const candidate_t *c, double measured, double wrong)
+static void print_row(xm_table_t *table, const cb_candidate_t *c, double measured, double wrong)
 {
     char name[24];
 
@@ -442,11 +410,11 @@ static void print_row(xm_table_t *table, const candidate_t *c, double measured, 
 
 /* The fastest so far. */
 typedef struct {
-    name_t name;
+    cb_name_t name;
     double seconds;
 } fastest_t;
 
-static void take_faster(fastest_t *fastest, name_t name, double seconds)
+static void take_faster(fastest_t *fastest, cb_name_t name, double seconds)
 {
     if (fastest->seconds <= 0 || seconds < fastest->seconds) {
         *fastest = (fastest_t){name, seconds};
@@ -465,7 +433,7 @@ static void print_fastest(const fastest_t *predicted, const fastest_t *measured)
 }
 
 /* All programs that are asked for; with a worker each is run. The fastest is named at the end. */
-static xm_status_t go(const options_t *o, xm_worker_t *worker, uint64_t *all_wrong)
+static xm_status_t go(const cb_options_t *o, xm_worker_t *worker, uint64_t *all_wrong)
 {
     static const xm_table_column_t columns[] = {
         {"program", "", -17, false},   {"pieces", "", 7, false},       {"moves", "", 9, false},
@@ -476,20 +444,23 @@ static xm_status_t go(const options_t *o, xm_worker_t *worker, uint64_t *all_wro
     fastest_t predicted = {0}, ran = {0};
     xm_status_t status = XM_OK;
 
+    if (o->axes != NULL) {
+        return cb_list_mappings(o, worker, all_wrong);
+    }
     if (speaks) {
         xm_table_head(&table);
     }
     for (int name = 0; name < PROGRAMS && status == XM_OK; ++name) {
         double measured = NAN;
         uint64_t wrong = 0;
-        candidate_t c = {0};
+        cb_candidate_t c = {0};
 
-        if (!fits(o, (name_t)name) || (o->name >= 0 && o->name != name)) {
+        if (!fits(o, (cb_name_t)name) || (o->name >= 0 && o->name != name)) {
             continue;
         }
-        status = make_candidate(o, (name_t)name, &c);
+        status = cb_make_candidate(o, (cb_name_t)name, NULL, &c);
         if (status == XM_OK && worker != NULL) {
-            status = measure(o, worker, c.program, &measured, &wrong);
+            status = cb_measure(o, worker, c.program, &measured, &wrong);
         }
         if (status == XM_OK && speaks) {
             print_row(&table, &c, measured, worker != NULL ? (double)wrong : NAN);
@@ -509,11 +480,11 @@ static xm_status_t go(const options_t *o, xm_worker_t *worker, uint64_t *all_wro
 
 /* LIBRA: at the same price as the given rates, each dimension gets what the hierarchical all-reduce
  * moves there, so that all are busy equally long: T = sum of price times bytes, over the budget. */
-static xm_status_t allocate(options_t *o)
+static xm_status_t allocate(cb_options_t *o)
 {
     double price[4], bytes[4], budget = 0, weight = 0, part = 1;
     int count, n = o->net.dimensions;
-    xm_status_t status = read_list("--prices", o->prices, ',', 1e-9, n, price, &count);
+    xm_status_t status = cb_read_list("--prices", o->prices, ',', 1e-9, n, price, &count);
 
     for (int k = 0; k < n && status == XM_OK; ++k) {
         const xm_dimension_t *d = &o->net.dimension[k];
@@ -531,7 +502,7 @@ static xm_status_t allocate(options_t *o)
     return status;
 }
 
-static int run_rank(const options_t *o, xm_status_t parsed, const xm_job_env_t *env)
+static int run_rank(const cb_options_t *o, xm_status_t parsed, const xm_job_env_t *env)
 {
     xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
     xm_worker_t *worker = NULL;
@@ -550,7 +521,7 @@ static int run_rank(const options_t *o, xm_status_t parsed, const xm_job_env_t *
     return status < 0 || wrong > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-static int launch(const options_t *o)
+static int launch(const cb_options_t *o)
 {
     const xm_dimension_t *nic = &o->net.dimension[1];
     rb_options_t cluster = {
@@ -565,7 +536,7 @@ static int launch(const options_t *o)
     return rb_launch(program_name, &cluster, cluster.ranks_per_host, o->argv);
 }
 
-static xm_status_t parse(int argc, char *const *argv, options_t *o)
+static xm_status_t parse(int argc, char *const *argv, cb_options_t *o)
 {
     const xm_cli_option_t table[] = {
         {"collective", 0, XM_CLI_CHOICE, &o->collective,
@@ -602,6 +573,12 @@ static xm_status_t parse(int argc, char *const *argv, options_t *o)
          "Gbit/s of encoding and of decoding, by dimension (default 0: no time)."},
         {"prices", 0, XM_CLI_STRING, &o->prices, "LIST", 0, 0,
          "Prices of a Gbit/s for a device, by dimension: shares the price of --gbps out anew."},
+        {"axes", 0, XM_CLI_STRING, &o->axes, "AxB", 0, 0,
+         "Sizes of axes of parallelism: lists all ways to lay them on the mesh, and all programs "
+         "of "
+         "each."},
+        {"over", 0, XM_CLI_INT, &o->over, "AXIS", 0, XM_INTERCONNECT_MOST - 1,
+         "With --axes: the axis to go along, the first being 0 (default 0)."},
         {"run", 0, XM_CLI_FLAG, &o->run, NULL, 0, 0, "Run the programs on ranks of HxD."},
         {"csv", 0, XM_CLI_FLAG, &o->csv, NULL, 0, 0, "Print the table as CSV."},
     };
@@ -616,11 +593,15 @@ static xm_status_t parse(int argc, char *const *argv, options_t *o)
     }
     status = set_interconnect(o);
     o->servers = o->servers > 0 && o->servers < o->net.devices ? o->servers : o->net.devices;
-    if (status == XM_OK && o->name >= 0 && !fits(o, (name_t)o->name)) {
+    if (status == XM_OK && o->name >= 0 && !fits(o, (cb_name_t)o->name)) {
         status = XM_INVALID("--program does not fit this collective, these devices, or --run");
     }
     if (status == XM_OK && o->adasum && !fits(o, PAIRS)) {
         status = XM_INVALID("--reduction adasum is for all-reduce of floating-point numbers");
+    }
+    if (status == XM_OK && o->axes != NULL &&
+        (o->collective != XM_ALL_REDUCE || o->adasum || o->links != NULL || o->name >= 0)) {
+        status = XM_INVALID("--axes is for all-reduce, sums and meshes, and names no program");
     }
     if (status == XM_OK && o->run && (o->net.dimensions != 2 || o->links != NULL || o->rails)) {
         status = XM_INVALID("--run takes a mesh of hosts and devices that share their NICs");
@@ -630,16 +611,16 @@ static xm_status_t parse(int argc, char *const *argv, options_t *o)
 
 int main(int argc, char **argv)
 {
-    options_t o = {.mesh = "4x4",
-                   .rates = "10",
-                   .latencies = "0",
-                   .overheads = "0",
-                   .ratios = "1",
-                   .codings = "0",
-                   .size = 64 << 20,
-                   .name = -1,
-                   .collective = XM_ALL_REDUCE,
-                   .argv = argv};
+    cb_options_t o = {.mesh = "4x4",
+                      .rates = "10",
+                      .latencies = "0",
+                      .overheads = "0",
+                      .ratios = "1",
+                      .codings = "0",
+                      .size = 64 << 20,
+                      .name = -1,
+                      .collective = XM_ALL_REDUCE,
+                      .argv = argv};
     xm_job_env_t env;
     uint64_t wrong = 0;
     int exit_status = EXIT_SUCCESS;

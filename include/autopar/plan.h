@@ -144,7 +144,7 @@ typedef struct {
 } ap_plan_boundary_t;
 
 /** How a model file became layers, as far as the planner was told: whoever reads the file again has
- * the same layers; and what of the model is trained. All zero where it was not told anything. */
+ * the same layers. All zero where it was not told anything. */
 typedef struct ap_plan_reading {
     int layers;          /**< as in ap_layering_t */
     const char *pattern; /**< NULL: none */
@@ -152,7 +152,6 @@ typedef struct ap_plan_reading {
     size_t mark_count;
     const char *const *dims; /**< sizes of symbolic dimensions: "batch=8" */
     size_t dim_count;
-    int frozen; /**< layers, the first, whose parameters are not trained */
 } ap_plan_reading_t;
 
 /** What concerns the whole plan. */
@@ -179,6 +178,7 @@ typedef struct {
     double bottleneck;     /**< largest stage or boundary */
     const char *optimiser; /**< how the plan was found, one line */
     double memory_reserve; /**< bytes of a device that are left free for its runtime */
+    int frozen;            /**< layers, the first, whose parameters are not trained */
 } ap_plan_info_t;
 
 /** Reads a file. Errors name the file, and the line and column or the place in the document. */

@@ -360,26 +360,20 @@ static void read_reading(reader_t *r, json_t *object)
 {
     ap_plan_reading_t *reading = &r->plan->info.reading;
     json_t *marks = NULL, *dims = NULL;
-    json_int_t layers = 0, frozen = 0;
+    json_int_t layers = 0;
     json_error_t error;
 
     if (object == NULL || r->status != XM_OK) {
         return;
     }
-    if (json_unpack_ex(object, &error, 0, "{s?I, s?s, s?o, s?o, s?I !}", "layers", &layers,
-                       "pattern", &reading->pattern, "marks", &marks, "dims", &dims, "frozen",
-                       &frozen) != 0) {
+    if (json_unpack_ex(object, &error, 0, "{s?I, s?s, s?o, s?o !}", "layers", &layers, "pattern",
+                       &reading->pattern, "marks", &marks, "dims", &dims) != 0) {
         unpack_failed(r, "model.reading", &error);
     } else if (layers < -1 || layers > MOST) {
         r->status =
             XM_MALFORMED("model.reading: %" JSON_INTEGER_FORMAT " layers; -1 is automatic", layers);
     }
     reading->layers = (int)layers;
-    reading->frozen = (int)frozen;
-    if (r->status == XM_OK && (frozen < 0 || frozen >= r->plan->info.layers)) {
-        r->status = XM_MALFORMED("model.reading: %" JSON_INTEGER_FORMAT " of %d layers frozen",
-                                 frozen, r->plan->info.layers);
-    }
     read_names(r, "marks", marks, &reading->marks, &reading->mark_count);
     read_names(r, "dims", dims, &reading->dims, &reading->dim_count);
 }
@@ -405,8 +399,8 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
         whole_plan, "reshardings", "reshardings[", "]", sizeof(ap_plan_boundary_t), read_boundary};
     reader_t r = {.plan = plan, .status = XM_OK};
     ap_plan_info_t *info = &plan->info;
-    json_int_t layers, parameters, hosts, devices, memory_limit, memory_reserve = 0, global_batch,
-                                                                 micro_batches;
+    json_int_t layers, parameters, hosts, devices, memory_limit, memory_reserve = 0, frozen = 0,
+                                                                 global_batch, micro_batches;
     const char *format = "", *digest = NULL;
     json_t *stages, *boundaries, *reading = NULL, *host_order = NULL;
     json_error_t error;
@@ -421,19 +415,21 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
         return XM_MALFORMED("this is not a plan: format is '%s' version %d, not '%s' version %d",
                             format, version, AP_PLAN_FORMAT, AP_PLAN_VERSION);
     }
-    if (json_unpack_ex(
-            plan->document, &error, 0,
-            "{s:s, s:i, s?s, s:{s:s, s:I, s:I, s?o !}, s:{s:s, s:s, s:I, s:I, s?o, s:I, s?I !}, "
-            "s:{s:s, s:I, s:I, s:b !}, s:{s:F, s?F, s:F, s:F !}, s:s, s:o, s:o !}",
-            "format", &format, "version", &version, "digest", &digest, "model", "name",
-            &info->model, "layers", &layers, "parameters", &parameters, "reading", &reading,
-            "cluster", "name", &info->cluster, "provenance", &info->cluster_provenance, "hosts",
-            &hosts, "devices_per_host", &devices, "host_order", &host_order, "memory_limit_bytes",
-            &memory_limit, "memory_reserve_bytes", &memory_reserve, "schedule", "kind",
-            &info->schedule, "global_batch", &global_batch, "micro_batches", &micro_batches,
-            "rematerialize", &rematerialize, "predicted", "step_s", &info->step, "bound_s",
-            &info->bound, "sum_s", &info->sum, "bottleneck_s", &info->bottleneck, "optimiser",
-            &info->optimiser, "stages", &stages, "reshardings", &boundaries) != 0) {
+    if (json_unpack_ex(plan->document, &error, 0,
+                       "{s:s, s:i, s?s, s:{s:s, s:I, s:I, s?o, s?I !}, s:{s:s, s:s, s:I, s:I, s?o, "
+                       "s:I, s?I !}, "
+                       "s:{s:s, s:I, s:I, s:b !}, s:{s:F, s?F, s:F, s:F !}, s:s, s:o, s:o !}",
+                       "format", &format, "version", &version, "digest", &digest, "model", "name",
+                       &info->model, "layers", &layers, "parameters", &parameters, "reading",
+                       &reading, "frozen", &frozen, "cluster", "name", &info->cluster, "provenance",
+                       &info->cluster_provenance, "hosts", &hosts, "devices_per_host", &devices,
+                       "host_order", &host_order, "memory_limit_bytes", &memory_limit,
+                       "memory_reserve_bytes", &memory_reserve, "schedule", "kind", &info->schedule,
+                       "global_batch", &global_batch, "micro_batches", &micro_batches,
+                       "rematerialize", &rematerialize, "predicted", "step_s", &info->step,
+                       "bound_s", &info->bound, "sum_s", &info->sum, "bottleneck_s",
+                       &info->bottleneck, "optimiser", &info->optimiser, "stages", &stages,
+                       "reshardings", &boundaries) != 0) {
         unpack_failed(&r, whole_plan, &error);
         return r.status;
     }
@@ -451,6 +447,10 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
     narrow(&r, "model", "layers", layers, &info->layers);
     narrow(&r, "cluster", "hosts", hosts, &info->hosts);
     narrow(&r, "cluster", "devices_per_host", devices, &info->devices_per_host);
+    narrow(&r, "model", "frozen", frozen, &info->frozen);
+    if (r.status == XM_OK && info->frozen >= info->layers) {
+        r.status = XM_MALFORMED("model: %d of %d layers are frozen", info->frozen, info->layers);
+    }
     read_reading(&r, reading);
     read_host_order(&r, host_order);
     read_list(&r, &all_stages, stages, &plan->stages, &plan->stage_count);

@@ -141,19 +141,18 @@ static json_t *boundary_to_json(const void *entry)
 static json_t *reading_to_json(const ap_plan_reading_t *reading)
 {
     if (reading->layers == 0 && reading->pattern == NULL && reading->mark_count == 0 &&
-        reading->dim_count == 0 && reading->frozen == 0) {
+        reading->dim_count == 0) {
         return NULL;
     }
     return json_pack(
-        "{s:o*, s:s*, s:o*, s:o*, s:o*}", "layers",
+        "{s:o*, s:s*, s:o*, s:o*}", "layers",
         reading->layers != 0 ? json_integer(reading->layers) : NULL, "pattern", reading->pattern,
         "marks",
         reading->mark_count > 0 ? LIST_TO_JSON(reading->marks, reading->mark_count, name_to_json)
                                 : NULL,
         "dims",
         reading->dim_count > 0 ? LIST_TO_JSON(reading->dims, reading->dim_count, name_to_json)
-                               : NULL,
-        "frozen", reading->frozen > 0 ? json_integer(reading->frozen) : NULL);
+                               : NULL);
 }
 
 /* A stage says whether it recomputes only where not all do the same, and a boundary which stages it
@@ -181,13 +180,14 @@ json_t *ap_plan_to_json(const ap_plan_params_t *params)
     }
     drop_defaults(stages, recomputing > 0 && recomputing < params->stage_count, boundaries);
     return json_pack(
-        "{s:s, s:i, s:{s:s, s:i, s:I, s:o*}, s:{s:s, s:s, s:i, s:i, s:o*, s:I, s:o*}, "
+        "{s:s, s:i, s:{s:s, s:i, s:I, s:o*, s:o*}, s:{s:s, s:s, s:i, s:i, s:o*, s:I, s:o*}, "
         "s:{s:s, s:I, s:I, s:b}, s:{s:f, s:o*, s:f, s:f}, s:s, s:o, s:o}",
         "format", AP_PLAN_FORMAT, "version", AP_PLAN_VERSION, "model", "name", info->model,
         "layers", info->layers, "parameters", whole(info->parameters), "reading",
-        reading_to_json(&info->reading), "cluster", "name", info->cluster, "provenance",
-        info->cluster_provenance, "hosts", info->hosts, "devices_per_host", info->devices_per_host,
-        "host_order",
+        reading_to_json(&info->reading), "frozen",
+        info->frozen > 0 ? json_integer(info->frozen) : NULL, "cluster", "name", info->cluster,
+        "provenance", info->cluster_provenance, "hosts", info->hosts, "devices_per_host",
+        info->devices_per_host, "host_order",
         info->host_order != NULL ? LIST_TO_JSON(info->host_order, info->hosts, int_to_json) : NULL,
         "memory_limit_bytes", whole(info->memory_limit), "memory_reserve_bytes",
         info->memory_reserve > 0.0 ? json_integer(whole(info->memory_reserve)) : NULL, "schedule",

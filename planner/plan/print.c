@@ -212,11 +212,11 @@ void ap_plan_print(const ap_plan_t *plan, FILE *stream)
         stream, XM_TEXT_COLUMNS, "# memory: ", "#   ", "%s",
         ap_memory_budget_format(info->memory_limit, info->memory_reserve, memory, sizeof(memory)));
     print_left_out(plan, stream);
-    if (info->reading.frozen > 0) {
+    if (info->frozen > 0) {
         (void)fprintf(stream,
                       "# layers 0-%d are frozen: no backward pass, gradients or optimizer "
                       "state\n",
-                      info->reading.frozen - 1);
+                      info->frozen - 1);
     }
     (void)fprintf(stream,
                   "# batch %" PRId64 " in %" PRId64 " micro-batches of %" PRId64

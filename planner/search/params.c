@@ -42,5 +42,5 @@ void ap_planner_params_of_plan(const ap_plan_info_t *info, const xm_cluster_prof
     params->layering.mark_count = reading->mark_count;
     params->dims = reading->dims;
     params->dim_count = reading->dim_count;
-    params->frozen = reading->frozen;
+    params->frozen = info->frozen;
 }

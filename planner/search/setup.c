@@ -200,17 +200,16 @@ ap_plan_info_t ap_planner_info(const ap_planner_setup_t *setup)
                            .global_batch = setup->global_batch,
                            .cluster = xm_cluster_profile_name(params->profile),
                            .cluster_provenance = xm_cluster_profile_provenance(params->profile),
-                           .memory_reserve = setup->memory_reserve};
+                           .memory_reserve = setup->memory_reserve,
+                           .frozen = params->frozen};
 
-    info.reading.frozen = params->frozen;
     if (setup->graph != NULL && params->graph == NULL) { /* of a file that can be read again */
         info.reading = (ap_plan_reading_t){.layers = how->layers,
                                            .pattern = how->pattern,
                                            .marks = how->marks,
                                            .mark_count = how->mark_count,
                                            .dims = params->dims,
-                                           .dim_count = params->dim_count,
-                                           .frozen = params->frozen};
+                                           .dim_count = params->dim_count};
     }
     return info;
 }

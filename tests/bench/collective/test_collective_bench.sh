@@ -35,6 +35,9 @@ refuse "does not fit" --program trees
 refuse "does not fit" --program ring --reduction adasum
 refuse "floating-point" --reduction adasum --dtype int32
 refuse "cannot read the links" --links /nonexistent
+refuse "multiply to the 16 devices" --axes 4x3
+refuse "names no program" --axes 4x4 --program ring
+refuse "there are 2 axes" --axes 4x4 --over 2
 refuse "hosts and devices" --mesh 2x2x2 --run
 
 "$COLLECTIVE_BENCH" --help | grep -oE -- '--[a-z-]+' | sort -u >"$directory/help"
@@ -49,5 +52,8 @@ done
 for collective in reduce-scatter all-gather; do
     rows 5 --mesh 2x2 --gbps 1,20 --size 64KiB --collective $collective
 done
+# Two devices of a host, or of two hosts; and what lies between.
+"$COLLECTIVE_BENCH" --run --mesh 2x2 --gbps 1,20 --size 64KiB --axes 2x2 >"$out" 2>&1 &&
+    awk '!/^#/ { ++rows; bad += $NF != 0 } END { exit !(rows == 4 && !bad) }' "$out" || fail "mappings: $(cat "$out")"
 rows 1 --mesh 2x3 --gbps 1,20 --size 6000 --collective all-to-all
 finish

@@ -71,7 +71,7 @@ static void price(model_t *model)
         const ap_cross_mesh_tensor_t passing = {tensor->shape, ap_dtype_bytes(tensor->dtype),
                                                 model->cost[0][layer - 1][0].output,
                                                 model->cost[layer][LAYERS - 1][0].input};
-        const ap_cross_mesh_transfer_t transfer = {{0, {1, 1}}, {1, {1, 1}}, &passing, 1};
+        const ap_cross_mesh_transfer_t transfer = {{0, {1, 1}}, {1, {1, 1}}, &passing, 1, false};
         ap_cross_mesh_cost_t cost;
 
         ck_assert_xm_ok(ap_cross_mesh_cost(model->setup.cross_mesh, &transfer, &cost));

@@ -32,7 +32,8 @@ static void price_transfer(all_plans_t *all, int from, int to)
     ap_cross_mesh_transfer_t moved = {{all->device[from], {src->shape[0], src->shape[1]}},
                                       {all->device[to], {dst->shape[0], dst->shape[1]}},
                                       passing,
-                                      0};
+                                      0,
+                                      false};
     ap_pipeline_transfer_t *transfer = &all->transfer[all->transfers];
     int ids[TENSORS], resting[TENSORS], count;
     ap_cross_mesh_cost_t cost;

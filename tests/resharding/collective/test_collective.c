@@ -256,6 +256,51 @@ START_TEST(programs_of_512_devices_are_near_the_bound)
 }
 END_TEST
 
+/* Each device has a place in each axis; along an axis only its place there changes. Found by trying
+ * all ways to give axes parts, and held against the factors. */
+START_TEST(axes_are_laid_on_dimensions_in_all_ways)
+{
+    const int size[] = {4, 6};
+    const xm_interconnect_t net = {
+        .devices = 24, .dimensions = 2, .dimension = {{.extent = 4}, {.extent = 6}}};
+    xm_mapping_t *mappings;
+    int count, expected = 0;
+
+    for (int i = 0; i < 25 * 25; ++i) { /* parts of the first axis, which leave the second's */
+        int a = i / 25, b = i % 25;
+
+        expected += a * b == 4 && 4 % (a > 0 ? a : 5) == 0 && 6 % (b > 0 ? b : 7) == 0;
+    }
+    ck_assert_xm_ok(xm_mappings_list(&net, size, 2, &mappings, &count));
+    ck_assert_int_eq(count, expected);
+    for (int m = 0; m < count; ++m) {
+        bool met[24] = {false};
+
+        for (int first = 0; first < 4; ++first) {
+            for (int second = 0; second < 6; ++second) {
+                const int place[] = {first, second};
+                int device = 0;
+
+                for (int axis = 0; axis < 2; ++axis) {
+                    xm_factor_t factors[XM_FACTORS_MOST];
+                    int of[XM_FACTORS_MOST], left = place[axis];
+                    int n = xm_mapping_factors(&net, &mappings[m], axis, factors, of);
+
+                    for (int f = 0; f < n; left /= factors[f++].extent) {
+                        device += left % factors[f].extent * factors[f].stride;
+                    }
+                }
+                ck_assert(!met[device]);
+                met[device] = true;
+            }
+        }
+    }
+    free(mappings);
+    ck_assert_xm_fails(xm_mappings_list(&net, size, 1, &mappings, &count), XM_ERR_INVALID_ARGUMENT,
+                       "multiply");
+}
+END_TEST
+
 /* All numbers of 16 bits against the definition; and sums of any type against doubles. */
 START_TEST(elements_are_added_and_rounded_to_the_nearest)
 {
@@ -302,6 +347,7 @@ int main(void)
     tcase_add_test(tcase, the_checker_finds_what_is_wrong);
     tcase_add_test(tcase, packed_trees_come_near_the_strength_of_the_links);
     tcase_add_test(tcase, programs_of_512_devices_are_near_the_bound);
+    tcase_add_test(tcase, axes_are_laid_on_dimensions_in_all_ways);
     tcase_add_test(tcase, elements_are_added_and_rounded_to_the_nearest);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
