@@ -27,7 +27,8 @@ typedef struct moved {
 static case_t make_case(const ap_shape_t *dims, int element_size, ap_cross_mesh_side_t src,
                         const char *src_spec, ap_cross_mesh_side_t dst, const char *dst_spec)
 {
-    return (case_t){{*dims, element_size, spec(src_spec), spec(dst_spec)}, {src, dst, NULL, 1, false}};
+    return (case_t){{*dims, element_size, spec(src_spec), spec(dst_spec)},
+                    {src, dst, NULL, 1, false}};
 }
 
 static const ap_cross_mesh_transfer_t *of(case_t *c, const ap_shape_t *dims)
