@@ -171,7 +171,8 @@ class Applied:
             found = torch.stack([loss.detach() for loss in losses]).mean()
         else:
             found = torch.empty((), dtype=self.plan.program.operators[-1].dtype, device=self._place)
-        dist.broadcast(found, src=self.plan.stages[-1].ranks[0])
+        if len(self.plan.devices) > 1:  # else all ranks have it
+            dist.broadcast(found, src=self.plan.stages[-1].ranks[0])
         return found
 
     def step(self, *inputs: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:

@@ -41,7 +41,7 @@ class _Share:
         """Before an update."""
         grad = self.parameter.grad
         if self.same:
-            self.own.grad = None if grad is None else grad.to_local().reshape(-1)
+            self.own.grad = None if grad is None else grad._local_tensor.reshape(-1)
         else:
             self.own.grad = None if grad is None else self.part(grad)
             self.own.copy_(self.part(self.parameter))  # which a checkpoint may have changed

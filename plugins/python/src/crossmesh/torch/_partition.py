@@ -148,10 +148,15 @@ class _Parameter:
 
     def begin(self) -> None:
         """Of a step: what a DTensor costs to look into it is paid once."""
-        data: Any = self.dtensor.data
-        self.part: torch.Tensor = data.to_local()
+        whole: Any = self.dtensor
+        self.part: torch.Tensor = whole._local_tensor  # to_local() is an operator, a tenth of a millisecond each
         self.found: dict[_Way | None, torch.Tensor] = {}
         self.missing = 0  # gradients that the last backward pass has still to find
+
+    def like(self, part: torch.Tensor) -> Any:
+        """The DTensor of a part that lies as the parameter's; from_local() asks what is known."""
+        whole: Any = self.dtensor
+        return DTensor(part, whole._spec, requires_grad=False)
 
     def add(self, grad: torch.Tensor, way: _Way | None) -> None:
         """Not in place: autograd may need the memory for something else, too."""
@@ -504,7 +509,4 @@ class StageModule:
             parts = flat.split([grad.numel() for grad in bucket.members.values()])
             found |= {name: part.view(grad.shape) for (name, grad), part in zip(bucket.members.items(), parts)}
             bucket.members = {}
-        return {
-            name: DTensor.from_local(grad, self.mesh, self._own[name].placements, run_check=False)
-            for name, grad in found.items()
-        }
+        return {name: self._own[name].like(grad) for name, grad in found.items()}
