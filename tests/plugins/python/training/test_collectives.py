@@ -4,6 +4,7 @@
 import unittest
 
 import torch
+from torch.distributed.tensor import Replicate
 
 import ranks
 import torch_case
@@ -64,7 +65,45 @@ def counted(rank):
     torch_case.leave()
 
 
+class Thrice(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(WIDTH, WIDTH) * 0.1)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = torch.tanh(torch.nn.functional.linear(x, self.table))
+        return x
+
+
+def moved_once(rank):
+    """A parameter that is kept otherwise than its readers want it: their gradients move back together, once a step."""
+    torch_case.join()
+    torch.manual_seed(2)
+    model = Thrice()
+    batch, target = torch.randn(2, 8, 4, WIDTH)
+    parts = zip(batch.chunk(MICRO_BATCHES), target.chunk(MICRO_BATCHES))
+    (wanted,) = torch.autograd.grad(sum(loss(model(x), y) / MICRO_BATCHES for x, y in parts), [model.table])
+    made = plan(model, (batch,), CLUSTER, loss=loss, target=target, micro_batches=MICRO_BATCHES, stages=1, data_parallel=1,
+                tensor_parallel=2)  # fmt: skip
+    counts = []
+    for kept in (made.stages[0].parameters["table"], (Replicate(), Replicate())):
+        made.stages[0].parameters["table"] = kept
+        applied = apply(model, made)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+            applied.step(batch, target)
+        counts.append(sum(event.name.startswith("gloo:") for event in seen.events()))
+        (parameter,) = applied.parameters()
+        torch.testing.assert_close(parameter.grad.full_tensor(), wanted, rtol=1e-4, atol=1e-6)
+        applied.close()
+    assert counts[1] == counts[0] + 1, counts
+    torch_case.leave()
+
+
 class Collectives(unittest.TestCase):
+    def test_parameters_move_once(self):
+        ranks.run(2, moved_once, timeout=ranks.TIMEOUT)
+
     def test_counts(self):
         ranks.run(2, counted, timeout=ranks.TIMEOUT)
 
