@@ -90,7 +90,7 @@ def probe(
             args, wanted = (given, None) if target is None else (given[:-1], given[-1])
             alone = plan(model, args, profile, loss=loss, target=wanted, micro_batches=micro_batches, stages=1, hosts=1,
                          devices_per_host=1)  # fmt: skip
-            steps.append((alone, *_step_seconds(model, alone, given, optimizer, STEPS * seconds)))
+            steps.append((alone, *_step_seconds(model, alone, given, optimizer, STEPS / parts * seconds)))
         # Marks take time themselves, so that a run's operators together are what its passes took without.
         entries = entries_of([
             (alone, operators * (took[0] / (alone.micro_batches * float(operators.sum())))) for alone, took, operators in steps
@@ -201,7 +201,7 @@ def _step_seconds(
         update.zero_grad()
         applied.step(*batch)
 
-    found = _seconds(step, seconds, batch[0].device), _seconds(update.step, seconds, batch[0].device)
+    found = _seconds(step, seconds, batch[0].device), _seconds(update.step, seconds / 10, batch[0].device)
     operators = operator_seconds(applied, step, LEAST)
     applied.close()
     return found, operators
