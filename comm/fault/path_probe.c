@@ -174,8 +174,8 @@ static void blame(const xm_path_probe_t *self, int rank, int64_t now, xm_bootstr
 /*
  * Whether the probe should have come through by now. TCP waits about as long for each further
  * attempt as it has tried in all, and is not told that a link is up again: after a gap that the
- * heartbeat has met, so much time has to pass again. The lower one of two ranks that doubt each
- * other speaks first, so that all hear one story.
+ * heartbeat has met, two more attempts have their time, since it may miss a short one. The lower
+ * one of two ranks that doubt each other speaks first, so that all hear one story.
  */
 static bool has_had_time(const xm_path_probe_t *self, int rank, int64_t now)
 {
@@ -184,11 +184,11 @@ static bool has_had_time(const xm_path_probe_t *self, int rank, int64_t now)
     unsigned gaps = xm_detector_heed(self->detector, self->job_rank[rank]);
 
     if (gaps != slot->gaps) {
-        int64_t tried = now - slot->since, most = self->interval * XM_PATH_PROBE_MOST;
+        int64_t long_enough = 4 * (now - slot->since) + self->interval;
+        int64_t most = self->interval * XM_PATH_PROBE_MOST;
 
         slot->gaps = gaps;
-        slot->patient_to =
-            slot->since + (2 * tried + self->interval < most ? 2 * tried + self->interval : most);
+        slot->patient_to = slot->since + (long_enough < most ? long_enough : most);
     }
     if (signs != slot->signs && now >= slot->next_sign) {
         slot->signs = signs;

@@ -20,8 +20,8 @@
  *
  * So a peer that computes is never blamed, whatever it takes; a waiting peer that cannot be reached
  * is, after half an interval for the doubt and about three more. Where the heartbeat finds gaps
- * meanwhile, because a link comes and goes, it takes an interval longer than twice the time until
- * the end of the last one, which leaves TCP its next attempt. The path has to carry two messages
+ * meanwhile, because a link comes and goes, it takes an interval longer than four times the time
+ * until the end of the last one, which leaves TCP two attempts. The path has to carry two messages
  * of one byte past what is queued on it in that time: links where that takes longer need a longer
  * XM_HEARTBEAT.
  *
