@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "planner/export/flexflow.h"
 #include "planner/export/hlo.h"
 #include "planner/export/jax.h"
 #include "planner/export/plan.h"

@@ -318,7 +318,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     params.progress = xm_cli_progress_update;
     params.progress_arg = progress;
     for (int i = 0; i < count && status == XM_OK; ++i) {
-        status = ap_like_run(rows[i], &params, &results[i]);
+        status = ap_like_run(rows[i], NULL, &params, &results[i]);
     }
     xm_cli_progress_destroy(progress);
     if (status == XM_OK) {

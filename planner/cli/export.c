@@ -13,7 +13,7 @@
 #include "planner/cli/output_file.h"
 #include "planner/export.h"
 
-enum { FORM_NOT_GIVEN = -1 };
+enum { FORM_NOT_GIVEN = -1, FORM_FLEXFLOW = AP_EXPORT_TORCH + 1 };
 
 static const char program[] = "autopar export";
 static const char summary[] =
@@ -28,14 +28,16 @@ typedef struct export_options {
 
 typedef struct export_job {
     const ap_plan_t *plan;
-    ap_export_form_t form;
+    int form; /* an ap_export_form_t, or one of the forms here */
 } export_job_t;
 
 static xm_status_t put_plan(const void *context, FILE *stream)
 {
     const export_job_t *job = context;
 
-    return ap_export_plan(job->plan, job->form, stream);
+    return job->form == FORM_FLEXFLOW
+               ? ap_export_flexflow(job->plan, stream)
+               : ap_export_plan(job->plan, (ap_export_form_t)job->form, stream);
 }
 
 /* A file appears only when the export is complete; standard output gets what there is, and its
@@ -53,7 +55,7 @@ static xm_status_t write_plan(const export_job_t *job, const char *output)
 
 static xm_status_t print_written(const ap_plan_t *plan, const export_options_t *o)
 {
-    static const char *const forms[] = {"jax", "hlo", "torch"};
+    static const char *const forms[] = {"jax", "hlo", "torch", "flexflow"};
 
     return xm_cli_give_json(&o->json,
                             json_pack("{s:i, s:s, s:s, s:s, s:i}", "version", 1, "model",
@@ -74,14 +76,13 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
         return XM_INVALID("--json needs --output: standard output gets the export");
     }
     if (o->form == FORM_NOT_GIVEN) {
-        return XM_INVALID("--to is needed: jax, hlo or torch");
+        return XM_INVALID("--to is needed: jax, hlo, torch or flexflow");
     }
     status = ap_plan_load(path, &plan);
     if (status != XM_OK) {
         return status;
     }
-    status =
-        write_plan(&(export_job_t){.plan = plan, .form = (ap_export_form_t)o->form}, o->output);
+    status = write_plan(&(export_job_t){.plan = plan, .form = o->form}, o->output);
     if (status == XM_OK && xm_cli_wants_json(&o->json)) {
         status = print_written(plan, o);
     }
@@ -93,8 +94,9 @@ int ap_command_export(int argc, char *const *argv)
 {
     export_options_t o = {.form = FORM_NOT_GIVEN};
     const xm_cli_option_t table[] = {
-        {"to", 0, XM_CLI_CHOICE, &o.form, "jax|hlo|torch", 0, 0,
-         "PartitionSpecs, XLA's sharding attributes, or DTensor placements."},
+        {"to", 0, XM_CLI_CHOICE, &o.form, "jax|hlo|torch|flexflow", 0, 0,
+         "PartitionSpecs, XLA's sharding attributes, DTensor placements, or FlexFlow's "
+         "strategies."},
         {"output", 'o', XM_CLI_OUTPUT, &o.output, "FILE", 0, 0,
          "Write to a file (default: standard output)."},
         XM_CLI_JSON_OPTIONS(XM_CLI_OUTPUT, &o.json,

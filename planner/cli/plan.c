@@ -36,8 +36,10 @@ typedef struct plan_options {
     xm_cli_list_t dims;
     int devices, submeshes, seed, budget, objective;
     uint64_t bandwidth;
-    double overlap, time_limit, min_throughput;
+    double overlap, time_limit, min_throughput, alpha;
     xm_cli_json_t json;
+    const char *substitutions, *strategies; /* files of FlexFlow */
+    const char *like_effort; /* an option for the search of --like that was given, or NULL */
     bool no_cross_mesh, keep_host_order, all_devices, pareto;
 } plan_options_t;
 
@@ -144,12 +146,58 @@ static xm_status_t fill_params(const plan_options_t *o, int64_t *micro_batches,
     return ap_command_search_params(&o->search, micro_batches, MAX_MICRO_BATCHES, params);
 }
 
+/* Files of FlexFlow, as long as a row is run. */
+typedef struct ap_like_files {
+    ap_like_rules_t *rules;
+    char *strategies;
+} ap_like_files_t;
+
+static xm_status_t read_like_files(const plan_options_t *o, const ap_planner_preset_t *row,
+                                   ap_like_files_t *files, ap_like_effort_t *effort)
+{
+    const char *path = o->substitutions != NULL ? o->substitutions : o->strategies;
+    bool rules = o->substitutions != NULL;
+    char *text;
+    size_t length;
+    int all, used;
+    xm_status_t status;
+
+    if (path == NULL) {
+        return XM_OK;
+    }
+    if (row->search != (rules ? AP_SEARCH_SUBSTITUTION : AP_SEARCH_MCMC)) {
+        return XM_INVALID("--%s is for --like %s", rules ? "substitution-json" : "import-strategy",
+                          rules ? "unity" : "flexflow");
+    }
+    status = xm_text_load(path, &text, &length);
+    if (status == XM_OK && !rules) {
+        effort->strategies = files->strategies = text;
+        return XM_OK;
+    }
+    if (status == XM_OK) {
+        status = ap_like_rules_read(path, text, length, &files->rules);
+        free(text);
+    }
+    if (status == XM_OK) {
+        effort->rules = files->rules;
+        used = ap_like_rules_count(files->rules, &all);
+        if (!o->json.print) {
+            (void)printf("# %s: %d of %d rules rewrite one operator\n", path, used, all);
+        }
+    }
+    return status;
+}
+
 /* Makes the plan that another planner would make of the model. A plan that does not fit into memory
  * is given nevertheless, with a warning on standard error: some planners do not look at memory, and
  * that their plan does not fit is an answer. The plan leaves the result before that is cleared, so
  * that the caller owns it. */
-static xm_status_t plan_like(const char *name, const ap_planner_params_t *params, ap_plan_t **plan)
+static xm_status_t plan_like(const plan_options_t *o, const ap_planner_params_t *params,
+                             ap_plan_t **plan)
 {
+    ap_like_effort_t effort = {.seed = (uint64_t)o->seed, .budget = o->budget, .alpha = o->alpha};
+    ap_like_files_t files = {0};
+    const char *name = o->like;
     const ap_planner_preset_t *row;
     ap_like_result_t result;
     xm_status_t status = ap_planner_preset_find(name, &row);
@@ -158,9 +206,19 @@ static xm_status_t plan_like(const char *name, const ap_planner_params_t *params
         status = XM_INVALID("--schedule has no meaning with --like; that of %s is %s", name,
                             row->schedule.kind);
     }
-    if (status == XM_OK) {
-        status = ap_like_run(row, params, &result);
+    if (status == XM_OK && o->like_effort != NULL && row->search != AP_SEARCH_MCMC &&
+        row->search != AP_SEARCH_TREE && row->search != AP_SEARCH_SUBSTITUTION) {
+        status = XM_INVALID("--%s has no meaning with --like %s: %s takes no budget",
+                            o->like_effort, name, ap_planner_preset_search(row));
     }
+    if (status == XM_OK) {
+        status = read_like_files(o, row, &files, &effort);
+    }
+    if (status == XM_OK) {
+        status = ap_like_run(row, &effort, params, &result);
+    }
+    ap_like_rules_destroy(files.rules);
+    free(files.strategies);
     if (status != XM_OK) {
         return status;
     }
@@ -212,7 +270,7 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
     params->progress_arg = progress;
     status = o->planner != NULL
                  ? ap_planner_command_plan(o->planner, params, print_word, NULL, &result.plan)
-             : o->like != NULL ? plan_like(o->like, params, &result.plan)
+             : o->like != NULL ? plan_like(o, params, &result.plan)
                                : ap_planner_run_goal(params, &goal, &result, &rent);
     xm_cli_progress_destroy(progress);
     if (status == XM_OK && result.stopped) {
@@ -319,6 +377,7 @@ static const char *const asking[] = {"model",
                                      "overlap",
                                      "objective",
                                      "min-throughput",
+                                     "alpha",
                                      NULL};
 static const char *const doing[] = {"plot", "time-limit", "pareto", NULL};
 static const char *const inputs[] = {"like", "devices", "bandwidth",     "memory-limit",
@@ -340,7 +399,8 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
                            .input = ap_command_argument(cli, 0),
                            .devices = o->devices,
                            .seed = o->seed,
-                           .budget = (int64_t)o->budget * 1000,
+                           .budget =
+                               o->budget > 0 ? (int64_t)o->budget * 1000 : AP_PLACEMENT_BUDGET,
                            .json = &o->json};
     int64_t micro_batches[1];
     size_t count;
@@ -376,14 +436,14 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
  * would let the user believe that the cluster had been changed. */
 static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
 {
-    static const char *const of_inputs[] = {"devices", "bandwidth", "seed", "budget"};
+    static const char *const of_inputs[] = {"devices", "bandwidth", "seed", "budget", "alpha"};
     const char *unexpected = ap_command_argument(cli, 0);
 
     if (unexpected != NULL) {
         return XM_INVALID("unexpected argument '%s'", unexpected);
     }
     for (size_t i = 0; i < sizeof(of_inputs) / sizeof(of_inputs[0]); ++i) {
-        if (xm_cli_given(cli, of_inputs[i])) {
+        if (xm_cli_given(cli, of_inputs[i]) && (i < 2 || o->like == NULL)) {
             return XM_INVALID("--%s is for an input of --like; a cluster has its own",
                               of_inputs[i]);
         }
@@ -408,9 +468,13 @@ static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
 
 static xm_status_t run(const xm_cli_t *cli, void *options)
 {
-    const plan_options_t *o = options;
+    static const char *const efforts[] = {"seed", "budget", "alpha"};
+    plan_options_t *o = options;
     bool input = ap_command_argument(cli, 0) != NULL || o->search.model == NULL;
 
+    for (size_t i = 0; i < sizeof(efforts) / sizeof(efforts[0]); ++i) {
+        o->like_effort = xm_cli_given(cli, efforts[i]) ? efforts[i] : o->like_effort;
+    }
     if (o->request != NULL) {
         xm_status_t status = refuse(cli, asking, "request");
 
@@ -424,10 +488,8 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
 
 int ap_command_plan(int argc, char *const *argv)
 {
-    plan_options_t o = {.search.memory_limit = AP_COMMAND_NOT_GIVEN,
-                        .overlap = AP_COMMAND_NO_OVERLAP,
-                        .seed = 1,
-                        .budget = (int)(AP_PLACEMENT_BUDGET / 1000)};
+    plan_options_t o = {
+        .search.memory_limit = AP_COMMAND_NOT_GIVEN, .overlap = AP_COMMAND_NO_OVERLAP, .seed = 1};
     const xm_cli_option_t table[] = {
         {"model", 0, XM_CLI_STRING, &o.search.model, "NAME|FILE", 0, 0,
          "Built-in model (autopar import lists them), HLO text, ONNX model or JSON graph of "
@@ -477,10 +539,21 @@ int ap_command_plan(int argc, char *const *argv)
          "Plan the model as another planner would (autopar compare --list), or an "
          "INPUT.json of piper or dnn-partitioning as they pose the problem."},
         {"seed", 0, XM_CLI_INT, &o.seed, "NUMBER", 0, 1 << 30,
-         "With --like and INPUT.json: seed of the search (default 1)."},
-        {"budget", 0, XM_CLI_INT, &o.budget, "THOUSANDS", 1, 1 << 30,
-         "With --like and INPUT.json: thousands of moves of an operator that the search may try "
-         "(default 4000)."},
+         "With --like: seed of the search (default 1)."},
+        {"budget", 0, XM_CLI_INT, &o.budget, "COUNT", 1, 1 << 30,
+         "With --like: what the search may try: proposals of flexflow's random walk (default 1000 "
+         "an operator), completions of automap's tree (200), states of unity (10); with INPUT.json "
+         "thousands of moves of "
+         "an operator (4000)."},
+        {"alpha", 0, XM_CLI_DOUBLE, &o.alpha, "NUMBER", 0, 1e9,
+         "With --like, flexflow: a proposal that is worse by a part d of the best is taken with "
+         "probability exp(-alpha d) (default 1000); unity: states of at most alpha times the best "
+         "are "
+         "gone on with (1.05)."},
+        {"substitution-json", 0, XM_CLI_STRING, &o.substitutions, "FILE", 0, 0,
+         "With --like unity: FlexFlow's rules, instead of any cut of any operator."},
+        {"import-strategy", 0, XM_CLI_STRING, &o.strategies, "FILE", 0, 0,
+         "With --like flexflow: price the strategies of a file of FlexFlow, instead of searching."},
         {"devices", 0, XM_CLI_INT, &o.devices, "COUNT", 1, 10000,
          "With --like: devices, instead of the input's."},
         {"bandwidth", 0, XM_CLI_BYTES, &o.bandwidth, "BYTES", 0, 0,

@@ -18,6 +18,7 @@
 #include "planner/frontend.h"
 #include "planner/intra_op.h"
 #include "planner/passes.h"
+#include "planner/published/like.h"
 
 enum { MODEL_ALPA, MODEL_PROFILE };
 enum { OPTIMIZER_SGD, OPTIMIZER_ADAM };
@@ -29,8 +30,8 @@ static const char summary[] =
     "prints the objective and the strategy of every operator.";
 
 typedef struct shard_options {
-    const char *mesh, *alpha, *beta, *cluster;
-    int cost_model, batch, hidden, hosts, micro_batches, optimizer, threads, seed;
+    const char *mesh, *alpha, *beta, *cluster, *like;
+    int cost_model, batch, hidden, hosts, micro_batches, optimizer, threads, seed, budget;
     double time_limit, overlap;
     uint64_t memory_limit;
     const char *memory_reserve;
@@ -164,6 +165,25 @@ static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t 
     return status == XM_OK ? ap_cost_model_create_alpa(&alpa, model) : status;
 }
 
+/* Parts by speed are prices: nothing that executes a plan cuts like that. */
+static xm_status_t print_parts(const shard_options_t *o, const ap_cost_mesh_t *mesh)
+{
+    const ap_shard_files_t *files = &o->files;
+
+    if (!(ap_cost_mesh_first_part(mesh, 0) > 0)) {
+        return XM_OK;
+    }
+    if (files->jax != NULL || files->hlo != NULL || files->torch != NULL) {
+        return XM_UNSUPPORTED("parts by speed cannot be exported: JAX, XLA and PyTorch cut evenly");
+    }
+    for (int a = 0; a < ap_cost_mesh_rank(mesh) && !o->json.print; ++a) {
+        (void)printf("%s axis %d %.4f", a == 0 ? "first position's part:" : ",", a,
+                     ap_cost_mesh_first_part(mesh, a));
+    }
+    (void)printf(o->json.print ? "" : "\n");
+    return XM_OK;
+}
+
 /* Gives out everything that is said about a plan. All of it is computed before the first line is
  * printed, so that a lack of memory leaves no half report; files come last. */
 /* What the plan was allowed to use, where anything says so. */
@@ -191,6 +211,9 @@ static xm_status_t put_out(const shard_options_t *o, const char *name, const ap_
     xm_status_t status =
         ap_shard_solution_create(problem, ap_shard_plan_strategies(plan), &solution);
 
+    if (status == XM_OK) {
+        status = print_parts(o, ap_shard_problem_params(problem)->mesh);
+    }
     if (status == XM_OK) {
         status = ap_shard_report_create(solution, &report);
     }
@@ -240,6 +263,7 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
     ap_shard_options_t options = AP_SHARD_OPTIONS_INIT;
     ap_shard_problem_t *problem;
+    ap_like_shard_t like = {.effort = {(uint64_t)o->seed, o->budget, 0}};
     ap_shard_plan_t *plan = NULL;
     xm_cli_progress_t *progress;
     xm_status_t status;
@@ -255,6 +279,11 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
     options.recompute = !o->no_recompute;
     options.every_layer = o->every_layer;
     status = ap_command_parse_reserve(o->memory_reserve, &options.memory.reserve);
+    if (status == XM_OK && o->like != NULL) {
+        options.search = ap_like_shard_search;
+        options.search_arg = &like;
+        status = ap_planner_preset_find(o->like, &like.row);
+    }
     if (status == XM_OK) {
         status = ap_shard_problem_create(&params, &problem);
     }
@@ -328,6 +357,22 @@ static xm_status_t make_training_graph(const char *name, const shard_options_t *
     return status;
 }
 
+/* How the mesh cuts: evenly, with what does not divide padded, or by the speed of its devices. */
+static xm_status_t set_cuts(const shard_options_t *o, bool profile, ap_cost_mesh_t *mesh)
+{
+    const ap_planner_preset_t *row = NULL;
+    xm_status_t status = o->like != NULL ? ap_planner_preset_find(o->like, &row) : XM_OK;
+
+    if (status == XM_OK && row != NULL) {
+        status = ap_like_shard_check(row);
+    }
+    if (status == XM_OK && profile && !o->even) {
+        ap_cost_mesh_allow_uneven(mesh);
+    }
+    return status == XM_OK && row != NULL && row->by_speed ? ap_cost_mesh_allow_ratio(mesh)
+                                                           : status;
+}
+
 static xm_status_t run(const xm_cli_t *cli, void *options)
 {
     const char *name = ap_command_argument(cli, 0);
@@ -347,8 +392,8 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     if (status == XM_OK) {
         status = ap_cost_mesh_create(model, on.hosts, on.devices, on.shape, on.rank, &mesh);
     }
-    if (status == XM_OK && profile != NULL && !o->even) {
-        ap_cost_mesh_allow_uneven(mesh);
+    if (status == XM_OK) {
+        status = set_cuts(o, profile != NULL, mesh);
     }
     if (status == XM_OK) {
         status = make_training_graph(name, o, &graph, &state_bytes, &notes);
@@ -415,6 +460,10 @@ int ap_command_shard(int argc, char *const *argv)
         {"threads", 0, XM_CLI_INT, &o.threads, "COUNT", 1, 64,
          "Threads of the solver (default: one per core)."},
         {"seed", 0, XM_CLI_INT, &o.seed, "NUMBER", 0, 1 << 30, "Seed of the solver (default 1)."},
+        {"like", 0, XM_CLI_STRING, &o.like, "NAME", 0, 0,
+         "Search as another planner does (autopar compare --list), without looking at memory."},
+        {"budget", 0, XM_CLI_INT, &o.budget, "COUNT", 1, 1 << 30,
+         "With --like: proposals of a random walk, completions of a tree search."},
         {"force-data-parallel", 0, XM_CLI_FLAG, &o.force_data_parallel, NULL, 0, 0,
          "Only data parallelism (alpa cost model)."},
         {"plot", 0, XM_CLI_OUTPUT, &o.files.plot, "FILE", 0, 0,

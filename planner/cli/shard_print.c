@@ -111,12 +111,14 @@ void ap_shard_print(const ap_graph_t *graph, const ap_shard_problem_t *problem,
     if (result->recomputed > 0) {
         (void)printf("%d operators run a second time in the backward pass\n", result->recomputed);
     }
-    (void)printf("objective %.8g%s, bound %.8g", result->objective, seconds ? " s" : "",
-                 result->bound);
-    if (result->optimal) {
-        (void)printf(" (proved optimal%s)", result->alike > 0 ? " for like layers alike" : "");
+    (void)printf("objective %.8g%s", result->objective, seconds ? " s" : "");
+    if (!(result->bound > 0)) {
+        (void)printf(", no bound");
+    } else if (result->optimal) {
+        (void)printf(", bound %.8g (proved optimal%s)", result->bound,
+                     result->alike > 0 ? " for like layers alike" : "");
     } else {
-        (void)printf(" (gap %.3g %%%s)",
+        (void)printf(", bound %.8g (gap %.3g %%%s)", result->bound,
                      100 * (result->objective - result->bound) / fmax(result->objective, 1e-300),
                      result->alike > 0 ? " for like layers alike" : "");
     }

@@ -23,7 +23,8 @@ int64_t ap_cost_mesh_share(const ap_cost_mesh_t *mesh, int64_t extent, unsigned 
 {
     int64_t devices = ap_cost_mesh_devices(mesh, axes);
 
-    return (extent + devices - 1) / devices;
+    return mesh->ratio != NULL ? (int64_t)ceil((double)extent * mesh->ratio->most[axes] - 1e-9)
+                               : (extent + devices - 1) / devices;
 }
 
 /* An uneven cut must stay consistent from axis to axis: the parts of a further axis must fill the
@@ -32,6 +33,9 @@ bool ap_cost_mesh_cuts(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes
 {
     unsigned before = 0;
 
+    if (mesh->ratio != NULL) {
+        return (double)extent * mesh->ratio->least[axes] >= 1;
+    }
     if (extent % ap_cost_mesh_devices(mesh, axes) == 0) {
         return true;
     }

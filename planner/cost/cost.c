@@ -346,6 +346,9 @@ const ap_cost_model_t *ap_cost_mesh_model(const ap_cost_mesh_t *mesh)
 
 void ap_cost_mesh_destroy(ap_cost_mesh_t *mesh)
 {
+    if (mesh != NULL) {
+        free(mesh->ratio);
+    }
     free(mesh);
 }
 

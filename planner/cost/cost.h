@@ -64,7 +64,25 @@ int ap_cost_mesh_devices(const ap_cost_mesh_t *mesh, unsigned axes);
  * before, so that cutting once more stays local.
  */
 bool ap_cost_mesh_cuts(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes);
-/** Elements of a dimension on one device, padding included. */
+/** Whether all devices then hold equally much of it. */
+bool ap_cost_mesh_divides(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes);
+
+/**
+ * Lets devices of unequal speed take unequal parts (AccPar, Song, HPCA'20). Every axis, the first
+ * one first, parts what it is given among the devices at its positions in the ratio of their
+ * FLOP/s; so all end at the same time. Parts are not rounded to whole elements. Refused where a
+ * host lacks a device of its own in the model. Prices only: what executes plans cuts evenly.
+ */
+xm_status_t ap_cost_mesh_allow_ratio(ap_cost_mesh_t *mesh);
+/** What the first position of an axis takes of what its first group has; 0: equal parts. */
+double ap_cost_mesh_first_part(const ap_cost_mesh_t *mesh, int axis);
+/** How many times as fast as one device, the slowest, the mesh works on what is cut over a set of
+ * axes, and the time that moving a device's share takes in parts of what the largest share would.
+ */
+double ap_cost_mesh_speedup(const ap_cost_mesh_t *mesh, unsigned axes);
+double ap_cost_mesh_lead(const ap_cost_mesh_t *mesh, unsigned axes);
+
+/** Elements of a dimension on one device, the one that has most, padding included. */
 int64_t ap_cost_mesh_share(const ap_cost_mesh_t *mesh, int64_t extent, unsigned axes);
 /** Bytes on one device of a tensor of @p bytes, padding included. */
 double ap_cost_mesh_local_bytes(const ap_cost_mesh_t *mesh, const ap_shape_t *shape, double bytes,

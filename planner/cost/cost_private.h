@@ -28,11 +28,19 @@ struct ap_cost_mesh {
     const ap_cost_model_t *model;
     int hosts, devices;
     int rank;
-    xm_cluster_device_t device; /* of the model, or the least of the profile's first hosts */
-    double nic;                 /* likewise, bytes/s of the slowest host of the submesh */
-    bool uneven;                /* dimensions that do not divide are padded */
+    xm_cluster_device_t device;  /* of the model, or the least of the profile's first hosts */
+    double nic;                  /* likewise, bytes/s of the slowest host of the submesh */
+    bool uneven;                 /* dimensions that do not divide are padded */
+    struct ap_cost_ratio *ratio; /* parts as large as their devices are fast; NULL: equal parts */
     ap_cost_axis_t axis[AP_MAX_MESH_RANK];
 };
+
+/* What the devices of a mesh hold of a dimension that is cut over a set of axes. */
+typedef struct ap_cost_ratio {
+    double most[1 << AP_MAX_MESH_RANK], least[1 << AP_MAX_MESH_RANK];
+    double work[1 << AP_MAX_MESH_RANK]; /* of the device that takes longest, as the slowest's */
+    double first[AP_MAX_MESH_RANK];     /* the part of the first half */
+} ap_cost_ratio_t;
 
 /* The measured curve of a collective over an axis, or NULL. */
 const xm_collective_curve_t *ap_cost_measured(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,

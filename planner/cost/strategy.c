@@ -110,7 +110,7 @@ double ap_strategy_moved_bytes(const ap_strategy_context_t *site, const ap_spec_
         if (touched > 0) {
             bytes = fmin(bytes, ap_strategy_local_bytes(site, touched - 1, spec[touched - 1]));
         }
-        sum += bytes;
+        sum += bytes * ap_cost_mesh_lead(site->mesh, ap_spec_used_axes(spec[t]));
     }
     return sum;
 }
@@ -138,7 +138,7 @@ static bool can_cut(const ap_strategy_context_t *site, int factor, unsigned axes
         return false;
     }
     /* Unequal shards cannot be exchanged one for one. */
-    return of->size % ap_cost_mesh_devices(site->mesh, axes) == 0 ||
+    return ap_cost_mesh_divides(site->mesh, of->size, axes) ||
            (of->kind != AP_FACTOR_PERMUTATION && !is_compound(site->rule, factor));
 }
 
@@ -236,6 +236,9 @@ static bool assign(const ap_strategy_context_t *site, const unsigned *axes, ap_s
         }
         strategy->devices *= (double)rule->factor[f].size /
                              (double)ap_cost_mesh_share(site->mesh, rule->factor[f].size, axes[f]);
+    }
+    if (ap_cost_mesh_first_part(site->mesh, 0) > 0) {
+        strategy->devices = ap_cost_mesh_speedup(site->mesh, ap_strategy_axes(rule, strategy));
     }
     for (int t = 0; t < rule->operands + rule->results; ++t) {
         if (!term_spec(rule, t, axes, &strategy->spec[t])) {

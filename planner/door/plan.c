@@ -77,7 +77,7 @@ xm_status_t ap_like_plan(const char *name, const ap_planner_params_t *params, ap
         status = ap_planner_preset_find(name, &row);
     }
     if (status == XM_OK) {
-        status = ap_like_run(row, &asked.params, &result);
+        status = ap_like_run(row, NULL, &asked.params, &result);
     }
     if (status == XM_OK && result.plan == NULL) {
         status = XM_NO_SOLUTION("%s: %s", name, result.why);

@@ -12,17 +12,9 @@
 
 #include "planner/export/spec.h"
 
-enum { MAX_SPECS = 16 };
-
-/* Specs as the plan lists them: "S0RR,RS1". That of a scalar has no letters, and no list is empty:
- * a rule has an operand and a result at least. The rank follows from the letters. */
-typedef struct spec_list {
-    int count;
-    int rank[MAX_SPECS];
-    ap_spec_t spec[MAX_SPECS];
-} spec_list_t;
-
-static xm_status_t read_specs(const char *text, spec_list_t *list)
+/* A scalar's spec has no letters, and no list is empty: a rule has an operand and a result at
+ * least. The rank follows from the letters. */
+xm_status_t ap_export_read_specs(const char *text, ap_export_specs_t *list)
 {
     bool more = true;
 
@@ -32,8 +24,8 @@ static xm_status_t read_specs(const char *text, spec_list_t *list)
         int rank = 0;
         xm_status_t status;
 
-        if (length >= sizeof(word) || list->count == MAX_SPECS) {
-            return XM_MALFORMED("'%s' is no list of at most %d specs", text, MAX_SPECS);
+        if (length >= sizeof(word) || list->count == AP_EXPORT_SPECS) {
+            return XM_MALFORMED("'%s' is no list of at most %d specs", text, AP_EXPORT_SPECS);
         }
         memcpy(word, text, length);
         word[length] = '\0';
@@ -71,8 +63,8 @@ static json_t *spec_json(ap_export_form_t form, const ap_export_mesh_t *mesh, ap
 static xm_status_t specs_json(ap_export_form_t form, const ap_export_mesh_t *mesh, const char *text,
                               json_t **made)
 {
-    spec_list_t list;
-    xm_status_t status = read_specs(text, &list);
+    ap_export_specs_t list;
+    xm_status_t status = ap_export_read_specs(text, &list);
 
     if (status != XM_OK) {
         return status;
@@ -179,8 +171,8 @@ static xm_status_t export_json(const ap_plan_t *plan, ap_export_form_t form, FIL
 
 static xm_status_t put_specs(FILE *stream, const ap_export_mesh_t *mesh, const char *text)
 {
-    spec_list_t list;
-    xm_status_t status = read_specs(text, &list);
+    ap_export_specs_t list;
+    xm_status_t status = ap_export_read_specs(text, &list);
 
     if (status != XM_OK) {
         return status;

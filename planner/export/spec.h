@@ -50,3 +50,14 @@ json_t *ap_export_placements(const ap_export_mesh_t *mesh, ap_spec_t spec, int r
 
 /** `{"shape": [2, 4], "mesh_dim_names": ["x", "y"]}` */
 json_t *ap_export_mesh_json(const ap_export_mesh_t *mesh);
+
+enum { AP_EXPORT_SPECS = 16 };
+
+/** Specs as a plan lists them: "S0RR,RS1". */
+typedef struct ap_export_specs {
+    int count;
+    int rank[AP_EXPORT_SPECS];
+    ap_spec_t spec[AP_EXPORT_SPECS];
+} ap_export_specs_t;
+
+xm_status_t ap_export_read_specs(const char *text, ap_export_specs_t *list);

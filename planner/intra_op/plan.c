@@ -166,6 +166,52 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
     return status;
 }
 
+/* The axes that a strategy of a node cuts, and by which factor or dimension. */
+static void list_parts(const ap_shard_problem_t *p, int node, int strategy,
+                       uint8_t part[AP_MAX_MESH_RANK])
+{
+    const ap_strategy_table_t *set = ap_strategy_table_of(p, node);
+    int op = p->node[node].op;
+    int count = op >= 0 ? ap_graph_op(p->params.graph, op)->rule.factors
+                        : ap_graph_tensor(p->params.graph, p->node[node].tensor)->shape.rank;
+
+    for (int f = 0; f < count; ++f) {
+        unsigned axes = op >= 0 ? set->strategies.items[strategy].axes[f]
+                                : ap_spec_axes(set->specs[strategy], f);
+
+        for (int a = 0; a < AP_MAX_MESH_RANK; ++a) {
+            part[a] = (axes >> a & 1U) != 0 ? (uint8_t)(f + 1) : part[a];
+        }
+    }
+}
+
+/* Lets the caller search. There is no bound. */
+static xm_status_t solve_given(const ap_shard_network_t *network, const ap_shard_options_t *options,
+                               double end, ap_shard_prices_t *prices, int *choice,
+                               ap_cfn_result_t *result)
+{
+    const ap_cfn_t *cfn = network->cfn;
+    uint8_t *part = calloc(cfn->node_at[cfn->nodes] + 1, AP_MAX_MESH_RANK);
+    xm_status_t status = part == NULL ? XM_NO_MEMORY("a search") : XM_OK;
+
+    (void)end;
+    (void)prices;
+    for (int c = 0; c < network->alike.classes && status == XM_OK; ++c) {
+        const ap_shard_variable_t *variable = &network->variable[c];
+
+        for (int o = 0; o < variable->options; ++o) {
+            list_parts(network->problem, variable->node, variable->option[o].strategy,
+                       &part[(cfn->node_at[c] + (size_t)o) * AP_MAX_MESH_RANK]);
+        }
+    }
+    if (status == XM_OK) {
+        status = options->search(options->search_arg, cfn, part, choice);
+    }
+    free(part);
+    *result = (ap_cfn_result_t){.repeatable = true};
+    return status == XM_OK ? ap_cfn_evaluate(cfn, choice, &result->value) : status;
+}
+
 static xm_status_t solve_least(const ap_shard_network_t *network, const ap_shard_options_t *options,
                                double end, ap_shard_prices_t *prices, int *choice,
                                ap_cfn_result_t *result)
@@ -488,8 +534,10 @@ static xm_status_t solve_within(const ap_shard_problem_t *problem,
     do {
         double now = xm_clock_seconds(), end = now + seconds;
 
-        status = limited ? solve_limited(problem, &used, now, end, plan)
-                         : solve_once(problem, &used, solve_cfn, limited, end, &prices, plan);
+        status = options->search != NULL
+                     ? solve_once(problem, &used, solve_given, false, end, &prices, plan)
+                 : limited ? solve_limited(problem, &used, now, end, plan)
+                           : solve_once(problem, &used, solve_cfn, limited, end, &prices, plan);
         seconds *= 2;
     } while (status == XM_ERR_TIMEOUT && patient && seconds < PATIENT_SECONDS);
     if (status == XM_OK) {

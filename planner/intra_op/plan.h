@@ -34,15 +34,25 @@
 #include "planner/intra_op/problem.h"
 #include "planner/solver/network.h"
 
+/**
+ * A search instead of the solver: gives a value to every node of @p cfn, which has no limit.
+ * @p part: per value of every node (AP_MAX_MESH_RANK each, in the order of the costs), what its
+ * operator or tensor does with each mesh axis: 0 nothing, else a factor or dimension that it cuts.
+ */
+typedef xm_status_t ap_shard_search_fn(void *arg, const ap_cfn_t *cfn, const uint8_t *part,
+                                       int *choice);
+
 typedef struct ap_shard_options {
     double seconds; /**< for the solver, kept to; 0 = 1, or up to 60 until there is a plan */
     int threads;    /**< 0 = one per core */
     uint64_t seed;
-    ap_memory_budget_t memory; /**< of a device; without a limit the mesh's model says how much */
-    double memory_limit;       /**< that comes of it, bytes per device; 0 = none */
-    double yardstick;          /**< bytes that tensors are large or small against; 0 = the limit */
-    bool recompute;            /**< tensors of the forward pass may be computed a second time */
-    bool every_layer;          /**< layers of one structure may get different plans */
+    ap_memory_budget_t memory;  /**< of a device; without a limit the mesh's model says how much */
+    double memory_limit;        /**< that comes of it, bytes per device; 0 = none */
+    double yardstick;           /**< bytes that tensors are large or small against; 0 = the limit */
+    bool recompute;             /**< tensors of the forward pass may be computed a second time */
+    bool every_layer;           /**< layers of one structure may get different plans */
+    ap_shard_search_fn *search; /**< looks at no memory; NULL: the solver */
+    void *search_arg;
     /** Called about once a second while the solver runs; may be NULL. */
     void (*progress)(void *arg, double fraction, const char *what);
     void *progress_arg;

@@ -18,7 +18,7 @@
  *
  * @code
  *     status = ap_planner_preset_find("megatron", &row);
- *     status = ap_like_run(row, &params, &result);     // params as for ap_planner_run()
+ *     status = ap_like_run(row, NULL, &params, &result);     // params as for ap_planner_run()
  *     printf("%s: %g s\n", row->name, result.step);
  *     ap_like_result_clear(&result);
  * @endcode
@@ -30,7 +30,9 @@
 #include <autopar/like.h>
 
 #include "planner/search.h"
+#include "planner/published/like/moves.h"
 #include "planner/published/like/row.h"
+#include "planner/published/like/shard.h"
 
 /** A point of a curve of time over memory. */
 typedef struct ap_like_point {
@@ -55,11 +57,11 @@ typedef struct ap_like_result {
 } ap_like_result_t;
 
 /**
- * Runs a row. Of @p params `space`, `all_devices` and `schedule` are the row's;
- * numbers of stages and recomputation are those that both allow.
+ * Runs a row; @p effort of its search, NULL: its own. Of @p params `space`, `all_devices` and
+ * `schedule` are the row's; numbers of stages and recomputation are those that both allow.
  */
-xm_status_t ap_like_run(const ap_planner_preset_t *row, const ap_planner_params_t *params,
-                        ap_like_result_t *result);
+xm_status_t ap_like_run(const ap_planner_preset_t *row, const ap_like_effort_t *effort,
+                        const ap_planner_params_t *params, ap_like_result_t *result);
 
 /** Frees what it owns. NULL and all-zero are accepted. */
 void ap_like_result_clear(ap_like_result_t *result);

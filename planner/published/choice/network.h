@@ -13,7 +13,7 @@
 
 #include "planner/solver/network.h"
 
-enum { AP_CHOICE_LEVELS = 3 /**< mesh axes, for searches that decide one after the other */ };
+enum { AP_CHOICE_LEVELS = 4 /**< mesh axes, for searches that decide one after the other */ };
 
 /** Bytes of one variable's value; a variable without a segment uses none. */
 static inline double ap_choice_bytes(const ap_cfn_core_t *network, int variable, int value)

@@ -13,6 +13,8 @@
 
 #include "planner/published/like/like_private.h"
 #include "planner/published/choice.h"
+#include "planner/published/like/flexflow.h"
+#include "planner/published/like/moves.h"
 #include "planner/published/like/stage_network.h"
 
 enum { AXES = 2, CURVE_POINTS = 16, PROPOSALS = 1000 /* of a random walk, for each variable */ };
@@ -124,41 +126,119 @@ static xm_status_t search_curve(const site_t *site)
     return status;
 }
 
-/* A random walk from data parallelism. What its temporaries take, the walk may not use. */
-static xm_status_t walk_at_random(const site_t *site, int *assignment)
+/* What a random walk may use: not what the temporaries of data parallelism take, where it starts.
+ */
+static xm_status_t walk_limit(const site_t *site, const int *assignment, double *limit)
 {
-    const ap_cfn_core_t *choices = ap_stage_network_choices(site->network);
-    ap_mcmc_params_t walk = AP_MCMC_PARAMS_INIT;
     ap_stage_solution_t *start;
-    xm_status_t status;
+    xm_status_t status = ap_stage_network_solution(site->network, assignment, &start);
 
-    ap_stage_network_data_parallel(site->network, assignment);
-    status = ap_stage_network_solution(site->network, assignment, &start);
-    if (status != XM_OK) {
-        return status;
+    if (status == XM_OK) {
+        *limit = fmax(1.0, site->like->limit - ap_stage_solution_cost(start)->mem_work);
+        ap_stage_solution_destroy(start);
     }
-    walk.proposals = PROPOSALS * (int64_t)choices->variables;
-    walk.memory_limit = fmax(1.0, site->like->limit - ap_stage_solution_cost(start)->mem_work);
-    ap_stage_solution_destroy(start);
-    return ap_search_mcmc(choices, &walk, assignment);
+    return status;
 }
 
-static xm_status_t search_one(const site_t *site, int *assignment)
+static xm_status_t walk_at_random(const ap_like_choice_t *choice, int *assignment)
 {
-    const ap_cfn_core_t *choices = ap_stage_network_choices(site->network);
+    ap_mcmc_params_t walk = AP_MCMC_PARAMS_INIT;
 
-    switch (site->like->row->search) {
+    walk.seed = choice->effort.seed > 0 ? choice->effort.seed : walk.seed;
+    walk.proposals = choice->effort.budget > 0 ? choice->effort.budget
+                                               : PROPOSALS * (int64_t)choice->network->variables;
+    walk.beta = choice->effort.alpha > 0 ? choice->effort.alpha : walk.beta;
+    walk.memory_limit = choice->memory_limit;
+    return ap_search_mcmc(choice->network, &walk, assignment);
+}
+
+static xm_status_t search_tree(const ap_like_choice_t *choice, int *assignment)
+{
+    ap_mcts_params_t tree = AP_MCTS_PARAMS_INIT;
+
+    tree.seed = choice->effort.seed > 0 ? choice->effort.seed : tree.seed;
+    tree.budget = choice->effort.budget > 0 ? choice->effort.budget : tree.budget;
+    for (int v = 0; v < choice->network->variables; ++v) {
+        assignment[v] = -1;
+    }
+    return ap_search_mcts(choice->network, &tree, assignment);
+}
+
+xm_status_t ap_like_choose(const ap_like_choice_t *choice, int *assignment)
+{
+    switch (choice->row->search) {
     /* OptCNN's node elimination takes a variable between two others out, and its edge elimination
      * adds tables up: both are steps of eliminating in an order, so both rows have one search. */
     case AP_SEARCH_REDUCTION:
     case AP_SEARCH_ORDERING:
-        return ap_search_ordering(choices, assignment);
+        return ap_search_ordering(choice->network, assignment);
     case AP_SEARCH_MCMC:
-        return walk_at_random(site, assignment);
+        return walk_at_random(choice, assignment);
+    case AP_SEARCH_TREE:
+        return search_tree(choice, assignment);
     default:
-        return ap_search_recursive(choices, ap_stage_network_parts(site->network), AXES,
-                                   site->like->row->search == AP_SEARCH_GREEDY, assignment);
+        return ap_search_recursive(choice->network, choice->part, choice->axes,
+                                   choice->row->search == AP_SEARCH_GREEDY, assignment);
     }
+}
+
+static xm_status_t substitute(const site_t *site, int *assignment)
+{
+    const ap_like_effort_t *effort = &site->like->effort;
+    ap_substitution_params_t params = AP_SUBSTITUTION_PARAMS_INIT;
+    ap_choice_moves_t moves;
+    xm_arena_t arena = {0};
+    xm_status_t status = ap_like_moves(site->network, effort->rules, &arena, &moves);
+
+    params.budget = effort->budget > 0 ? effort->budget : params.budget;
+    params.alpha = effort->alpha > 0 ? effort->alpha : params.alpha;
+    if (status == XM_OK) {
+        ap_stage_network_data_parallel(site->network, assignment);
+        status = ap_search_substitution(ap_stage_network_choices(site->network),
+                                        ap_stage_network_parts(site->network), &moves, &params,
+                                        assignment);
+    }
+    xm_arena_clear(&arena);
+    return status;
+}
+
+/* What a file of strategies says; the tensors between are completed. */
+static xm_status_t take_strategies(const site_t *site, int *assignment)
+{
+    ap_choice_completion_t *completion = NULL;
+    xm_status_t status = ap_like_read_flexflow(site->network, site->like->effort.strategies,
+                                               site->query.shape, assignment);
+
+    if (status == XM_OK) {
+        status = ap_choice_completion_create(ap_stage_network_choices(site->network), &completion);
+    }
+    if (status == XM_OK) {
+        ap_choice_complete(completion, true, assignment);
+        ap_choice_completion_destroy(completion);
+    }
+    return status;
+}
+
+static xm_status_t search_one(const site_t *site, int *assignment)
+{
+    ap_like_choice_t choice = {.row = site->like->row,
+                               .effort = site->like->effort,
+                               .network = ap_stage_network_choices(site->network),
+                               .part = ap_stage_network_parts(site->network),
+                               .axes = AXES};
+    xm_status_t status = XM_OK;
+
+    if (choice.effort.strategies != NULL) {
+        return take_strategies(site, assignment);
+    }
+    if (choice.row->search == AP_SEARCH_SUBSTITUTION) {
+        return substitute(site, assignment);
+    }
+    if (choice.row->search == AP_SEARCH_MCMC) {
+        ap_stage_network_data_parallel(site->network, assignment);
+        status = walk_limit(site, assignment, &choice.memory_limit);
+    }
+    return status == XM_OK ? ap_like_choose(&choice, assignment) : status;
 }
 
 static xm_status_t search_site(const site_t *site)

@@ -68,6 +68,8 @@ static xm_status_t search(ap_like_t *like)
         [AP_SEARCH_MCMC] = ap_like_choices,
         [AP_SEARCH_RECURSIVE] = ap_like_choices,
         [AP_SEARCH_GREEDY] = ap_like_choices,
+        [AP_SEARCH_TREE] = ap_like_choices,
+        [AP_SEARCH_SUBSTITUTION] = ap_like_choices,
         [AP_SEARCH_FRONTIER] = ap_like_choices,
         [AP_SEARCH_LAYERWISE] = ap_like_layerwise,
         [AP_SEARCH_IDEALS] = ap_like_ideals,
@@ -87,6 +89,11 @@ static xm_status_t narrow(ap_like_t *like)
     ap_planner_params_t *params = &like->params;
     int devices = like->hosts * like->devices_per_host;
 
+    if (like->row->by_speed) {
+        return XM_NO_SOLUTION("the stages of a plan cut evenly; autopar shard --like %s parts by "
+                              "speed",
+                              like->row->name);
+    }
     /* A placement may leave devices idle; other rows with one device to a stage use all or none. */
     if (space->stage_devices == 1 && devices > like->layers &&
         like->row->search != AP_SEARCH_PLACEMENT && like->row->search != AP_SEARCH_PROPOSALS) {
@@ -140,14 +147,15 @@ static xm_status_t open(ap_like_t *like)
     return status;
 }
 
-xm_status_t ap_like_run(const ap_planner_preset_t *row, const ap_planner_params_t *params,
-                        ap_like_result_t *result)
+xm_status_t ap_like_run(const ap_planner_preset_t *row, const ap_like_effort_t *effort,
+                        const ap_planner_params_t *params, ap_like_result_t *result)
 {
     ap_like_result_t made = {.row = row};
     ap_like_t like = {.row = row, .params = *params, .result = &made};
     double start = xm_clock_seconds();
     xm_status_t status;
 
+    like.effort = effort != NULL ? *effort : like.effort;
     if (params->struct_size < sizeof(*params) || params->model == NULL || params->profile == NULL) {
         return XM_INVALID(
             "a model and a cluster profile are needed, and AP_PLANNER_PARAMS_INIT to start from");

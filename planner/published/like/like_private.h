@@ -11,6 +11,7 @@
 
 typedef struct ap_like {
     const ap_planner_preset_t *row;
+    ap_like_effort_t effort;
     ap_planner_params_t params; /* the caller's, narrowed to the row */
     ap_planner_setup_t setup;
     double limit; /* bytes of a device */

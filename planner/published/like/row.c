@@ -88,6 +88,11 @@ static const ap_planner_preset_t rows[] = {
     ROW("pase", "Elango, IPDPS'21", OPERATORS, AP_SEARCH_ORDERING, "1f1b", false),
     ROW("flexflow", "Jia, SysML'19", OPERATORS, AP_SEARCH_MCMC, "1f1b", true),
     ROW("tofu", "Wang, EuroSys'19", OPERATORS, AP_SEARCH_RECURSIVE, "1f1b", false),
+    /* The same halving, into parts as large as the halves are fast. */
+    ROW("accpar", "Song, HPCA'20", OPERATORS, AP_SEARCH_RECURSIVE, "1f1b", false, .by_speed = true),
+    ROW("automap", "Schaarschmidt, 2021", OPERATORS, AP_SEARCH_TREE, "1f1b", false),
+    ROW("unity", "Unger, OSDI'22", OPERATORS, AP_SEARCH_SUBSTITUTION, "1f1b", false,
+        .also = {"taso"}),
     ROW("double-recursive", "Wang, Euro-Par'21", OPERATORS, AP_SEARCH_GREEDY, "1f1b", false),
     ROW("tensoropt", "Cai, TPDS'21", OPERATORS, AP_SEARCH_FRONTIER, "1f1b", true),
     /* Each layer data parallel, sharded data parallel (ZeRO-3) or tensor parallel on each axis. */
@@ -140,6 +145,8 @@ const char *ap_planner_preset_search(const ap_planner_preset_t *row)
         [AP_SEARCH_MCMC] = "MCMC",
         [AP_SEARCH_RECURSIVE] = "axis by axis",
         [AP_SEARCH_GREEDY] = "axis by axis, greedy",
+        [AP_SEARCH_TREE] = "tree search",
+        [AP_SEARCH_SUBSTITUTION] = "substitutions",
         [AP_SEARCH_FRONTIER] = "frontier DP",
         [AP_SEARCH_LAYERWISE] = "grid, layer DP",
         [AP_SEARCH_IDEALS] = "DP over down-sets",

@@ -16,6 +16,7 @@
  */
 #pragma once
 
+#include "planner/published/choice.h"
 #include "planner/published/placement.h"
 #include "planner/stage.h"
 
@@ -35,7 +36,10 @@ typedef enum ap_search_kind {
                             the memory limit */
     AP_SEARCH_IDEALS,    /**< DP over down-sets with data and tensor degrees (piper.h) */
     AP_SEARCH_PLACEMENT, /**< DP over down-sets, one device each (placement.h) */
-    AP_SEARCH_PROPOSALS  /**< placements proposed by the row's `proposals` (placement.h) */
+    AP_SEARCH_TREE,      /**< tree search with propagation (planner/published/choice/mcts.h) */
+    AP_SEARCH_SUBSTITUTION, /**< best-first over substitutions
+                               (planner/published/choice/substitution.h) */
+    AP_SEARCH_PROPOSALS     /**< placements proposed by the row's `proposals` (placement.h) */
 } ap_search_kind_t;
 
 typedef struct ap_row_schedule {
@@ -53,9 +57,35 @@ typedef struct ap_planner_preset {
     ap_search_kind_t search;
     ap_row_schedule_t schedule;
     bool memory;                      /**< it looks at the memory of a device */
+    bool by_speed;                    /**< devices take parts as large as they are fast */
     ap_placement_kind_t proposals;    /**< of AP_SEARCH_PROPOSALS */
     const char *also[AP_PRESET_ALSO]; /**< others whose planner is this one here; NULL after them */
 } ap_planner_preset_t;
+
+/** What a search that takes as long as it is let may be told; 0: its own default. */
+typedef struct ap_like_effort {
+    uint64_t seed;
+    int64_t budget; /**< proposals of a random walk, completions of a tree search */
+    double alpha;   /**< how unwilling a random walk is to get worse; how much worse than the best
+                       a start of substitutions may be, 1 or more */
+    const struct ap_like_rules *rules; /**< of substitutions (moves.h); NULL: any cut */
+    const char
+        *strategies; /**< FlexFlow's file (flexflow.h): no search but what it says; or NULL */
+} ap_like_effort_t;
+
+/** A network to search by a row. */
+typedef struct ap_like_choice {
+    const ap_planner_preset_t *row;
+    ap_like_effort_t effort;
+    const ap_cfn_core_t *network;
+    const uint8_t *const *part; /**< as planner/published/choice/recursive.h has them */
+    int axes;
+    double memory_limit; /**< of a random walk; 0: none */
+} ap_like_choice_t;
+
+/** Searches by the rows that choose one sharding; @p assignment: where a random walk starts, then
+ * what was found. */
+xm_status_t ap_like_choose(const ap_like_choice_t *choice, int *assignment);
 
 /** The table, `default` (ours) last. */
 const ap_planner_preset_t *ap_planner_presets(int *count);

@@ -334,6 +334,57 @@ const uint8_t *const *ap_stage_network_parts(const ap_stage_network_t *network)
     return network->part;
 }
 
+/* The layer and node of an operator's variable; false for a tensor. */
+static bool find_node(const ap_stage_network_t *n, int variable, int *layer, int *node)
+{
+    for (int i = 0; i < n->layers; ++i) {
+        int at = variable - n->first_node[i];
+
+        if (at >= 0 && at < tables_of(n, i)->problem->op_nodes) {
+            *layer = i;
+            *node = at;
+            return true;
+        }
+    }
+    return false;
+}
+
+const ap_op_t *ap_stage_network_op(const ap_stage_network_t *network, int variable, int *layer,
+                                   int *first)
+{
+    int i = 0, node;
+
+    if (!find_node(network, variable, layer, &node)) {
+        return NULL;
+    }
+    while (tables_of(network, i) != tables_of(network, *layer)) {
+        ++i;
+    }
+    *first = network->first_node[i] + node;
+    return ap_graph_op(ap_stage_training(network->context),
+                       tables_of(network, i)->problem->node[node].op);
+}
+
+int ap_stage_network_variable(const ap_stage_network_t *network, int layer, int node)
+{
+    return layer < network->layers && node < tables_of(network, layer)->problem->op_nodes
+               ? network->first_node[layer] + node
+               : -1;
+}
+
+const ap_strategy_t *ap_stage_network_strategy(const ap_stage_network_t *network, int variable,
+                                               int value)
+{
+    int layer, node;
+
+    if (!find_node(network, variable, &layer, &node)) {
+        return NULL;
+    }
+    return &tables_of(network, layer)
+                ->problem->node[node]
+                .strategies.items[tables_of(network, layer)->strategy[node][value]];
+}
+
 /* The number of axes of a mesh over which a strategy cuts the batch. */
 static int data_axes(const ap_stage_network_t *n, const ap_layer_node_t *node,
                      const ap_strategy_t *strategy)

@@ -26,6 +26,19 @@ const ap_cfn_core_t *ap_stage_network_choices(const ap_stage_network_t *network)
 /** Per variable: what its values do with each mesh axis (planner/published/choice/recursive.h). */
 const uint8_t *const *ap_stage_network_parts(const ap_stage_network_t *network);
 
+/** The operator of a variable with the number of its layer, NULL for a tensor; @p first: the first
+ * variable that has the same values, in a layer of the same kind. */
+const ap_op_t *ap_stage_network_op(const ap_stage_network_t *network, int variable, int *layer,
+                                   int *first);
+
+/** The variable of an operator of the forward pass, by its number in its layer; -1: there is none.
+ */
+int ap_stage_network_variable(const ap_stage_network_t *network, int layer, int node);
+
+/** A value of an operator's variable. */
+const ap_strategy_t *ap_stage_network_strategy(const ap_stage_network_t *network, int variable,
+                                               int value);
+
 /** An assignment in which every operator has the role `data` on every axis where it can; where a
  * random walk starts. */
 void ap_stage_network_data_parallel(const ap_stage_network_t *network, int *assignment);

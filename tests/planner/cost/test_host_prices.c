@@ -130,6 +130,55 @@ static void check_mesh(const cluster_t *c, int first, int hosts, const int *shap
     ap_cost_mesh_destroy(mesh);
 }
 
+/* What a device has of what is cut by hosts, by devices and by both, host by host. */
+static void check_parts(const cluster_t *c, const ap_cost_mesh_t *mesh)
+{
+    double whole = 0, slowest = HUGE_VAL, by_host = 0, by_both = 0;
+
+    for (int h = 0; h < c->hosts; ++h) {
+        double speed = xm_cluster_profile_host_device(c->profile, h).flops;
+
+        whole += speed;
+        slowest = fmin(slowest, speed);
+    }
+    for (int h = 0; h < c->hosts; ++h) {
+        double speed = xm_cluster_profile_host_device(c->profile, h).flops;
+
+        by_host = fmax(by_host, speed / whole / speed);
+        by_both = fmax(by_both, speed / whole / c->devices / speed);
+    }
+    ck_assert_double_eq_tol(ap_cost_mesh_speedup(mesh, 1) * by_host * slowest, 1, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_mesh_speedup(mesh, 2), c->devices, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_mesh_speedup(mesh, 3) * by_both * slowest, 1, 1e-9);
+    ck_assert_double_eq_tol(ap_cost_mesh_first_part(mesh, 0),
+                            xm_cluster_profile_host_device(c->profile, 0).flops / whole, 1e-9);
+    ck_assert_int_eq(ap_cost_mesh_divides(mesh, 720720, 2), 1);
+}
+
+/* In parts by speed every device computes as long as the fastest alone would, were the work shared
+ * out by FLOP/s. */
+START_TEST(parts_by_speed_end_together)
+{
+    unsigned state = 11;
+
+    for (int round = 0; round < 200; ++round) {
+        cluster_t c;
+        ap_cost_model_t *model;
+        ap_cost_mesh_t *mesh;
+
+        make_cluster(&c, &state);
+        ck_assert_xm_ok(ap_cost_model_create_profile(c.profile, &model));
+        ck_assert_xm_ok(
+            ap_cost_mesh_create(model, c.hosts, c.devices, (int[]){c.hosts, c.devices}, 2, &mesh));
+        ck_assert_xm_ok(ap_cost_mesh_allow_ratio(mesh));
+        check_parts(&c, mesh);
+        ap_cost_mesh_destroy(mesh);
+        ap_cost_model_destroy(model);
+        free_cluster(&c);
+    }
+}
+END_TEST
+
 START_TEST(stages_know_the_hosts_they_stand_on)
 {
     unsigned state = (unsigned)_i + 1;
@@ -239,6 +288,7 @@ int main(void)
 
     tcase_add_loop_test(tcase, stages_know_the_hosts_they_stand_on, 0, 10);
     tcase_add_test(tcase, a_whole_profile_begins_with_its_first_hosts);
+    tcase_add_test(tcase, parts_by_speed_end_together);
     tcase_add_test(tcase, measured_collectives_slow_down_with_the_nic);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
