@@ -436,7 +436,8 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
  * would let the user believe that the cluster had been changed. */
 static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
 {
-    static const char *const of_inputs[] = {"devices", "bandwidth", "seed", "budget", "alpha"};
+    static const char *const of_inputs[] = {
+        "devices", "bandwidth", "seed", "budget", "alpha", "substitution-json", "import-strategy"};
     const char *unexpected = ap_command_argument(cli, 0);
 
     if (unexpected != NULL) {
@@ -444,8 +445,9 @@ static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
     }
     for (size_t i = 0; i < sizeof(of_inputs) / sizeof(of_inputs[0]); ++i) {
         if (xm_cli_given(cli, of_inputs[i]) && (i < 2 || o->like == NULL)) {
-            return XM_INVALID("--%s is for an input of --like; a cluster has its own",
-                              of_inputs[i]);
+            return i < 2 ? XM_INVALID("--%s is for an input of --like; a cluster has its own",
+                                      of_inputs[i])
+                         : XM_INVALID("--%s is for --like", of_inputs[i]);
         }
     }
     if (o->like != NULL && o->planner != NULL) {

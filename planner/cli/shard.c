@@ -384,7 +384,8 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     ap_frontend_notes_t *notes = NULL;
     shard_mesh_t on;
     double state_bytes = 0;
-    xm_status_t status = parse_mesh(o, &on);
+    xm_status_t status = o->budget > 0 && o->like == NULL ? XM_INVALID("--budget is for --like")
+                                                          : parse_mesh(o, &on);
 
     if (status == XM_OK) {
         status = make_cost_model(o, &on, &profile, &model);
