@@ -7,7 +7,7 @@ install(TARGETS crossmesh autopar_lib EXPORT crossmeshTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
 # NCCL and JAX open these by their names, so they lie where libraries do.
 install(TARGETS nccl_net crossmesh_xla LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime)
-set(commands autopar reshard-bench transport-bench pipeline-bench emulated-cluster)
+set(commands autopar reshard-bench transport-bench collective-bench pipeline-bench emulated-cluster)
 install(TARGETS ${commands} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
 list(TRANSFORM commands REPLACE "(.+)" "docs/man/\\1.1" OUTPUT_VARIABLE pages)
 install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)

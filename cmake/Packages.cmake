@@ -33,7 +33,7 @@ For programs in C and C++, by pkg-config or CMake; examples are included."
            "${library} (= ${PROJECT_VERSION})")
 xm_package(tools crossmesh-tools utils "commands that probe, plan and measure
 autopar probes a cluster and plans a model's parallelism; reshard-bench,
-transport-bench and pipeline-bench measure; emulated-cluster makes hosts.")
+transport-bench, collective-bench and pipeline-bench measure; emulated-cluster makes hosts.")
 xm_package(python python3-crossmesh python "moves sharded tensors between device meshes, for Python
 For PyTorch, JAX, NCCL, vLLM, verl and Ray, and for buffers of any library."
            "${library} (>= ${PROJECT_VERSION}), python3 (>= 3.10)")

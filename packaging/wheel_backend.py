@@ -27,7 +27,8 @@ from setuptools.build_meta import (  # noqa: F401
 )
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-COMMANDS = ("autopar", "reshard-bench", "transport-bench", "pipeline-bench", "emulated-cluster")
+COMMANDS = ("autopar", "reshard-bench", "transport-bench", "collective-bench", "pipeline-bench",
+            "emulated-cluster")
 # By the names under which they look for each other.
 LIBRARIES = ("libcrossmesh.so.1", "libautopar.so.1", "libcrossmesh-xla.so", "libnccl-net-crossmesh.so")
 GRAFTED = "crossmesh.libs"

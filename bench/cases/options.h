@@ -52,6 +52,7 @@ typedef struct rb_options {
     double nic_gbps[RB_NIC_RATES];      /**< of all NICs of a host together; of the hosts in turn */
     int nic_rates;                      /**< entries of nic_gbps; 0: not given */
     int nics_per_host;                  /**< at least 1 when nic_rates is not 0 */
+    const char *congestion;             /**< TCP's in emulated hosts; NULL: the machine's */
     bool all_nics;                      /**< every rank uses all NICs of its host */
     double uneven_gbps[RB_UNEVEN_NICS]; /**< of a host's NICs in turn */
     int uneven_rates;                   /**< entries of uneven_gbps; 0: its NICs are equal */

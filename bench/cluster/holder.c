@@ -150,6 +150,9 @@ static xm_status_t furnish_host(const holder_t *holder, int host)
     if (status == XM_OK && sethostname(name, strlen(name)) != 0) {
         status = xm_error_set(XM_ERR_IO, "cannot be called %s: %s", name, strerror(errno));
     }
+    if (status == XM_OK && holder->shape->congestion != NULL) {
+        status = write_file("/proc/sys/net/ipv4/tcp_congestion_control", holder->shape->congestion);
+    }
     /* A NIC that went dead is noticed within seconds, not within a quarter of an hour. */
     return status == XM_OK ? write_file("/proc/sys/net/ipv4/tcp_retries2", "3") : status;
 }

@@ -40,7 +40,7 @@ enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 /* --- up --------------------------------------------------------------------------------------- */
 
 typedef struct {
-    const char *name, *nic, *uneven, *uplink;
+    const char *name, *nic, *uneven, *uplink, *congestion;
     int hosts, nics, racks, mtu;
     double core_share;
 } up_options_t;
@@ -81,7 +81,8 @@ static xm_status_t make_shape(const xm_cli_t *cli, const up_options_t *options,
     *shape = (rb_cluster_shape_t){.hosts = options->hosts,
                                   .racks = options->racks > 0 ? options->racks : 1,
                                   .mtu = options->mtu,
-                                  .core_share = options->core_share};
+                                  .core_share = options->core_share,
+                                  .congestion = options->congestion};
     if (xm_cli_given(cli, "nic") && options->uneven != NULL) {
         return XM_INVALID("--nic and --uneven both say how fast the NICs are; give one");
     }
@@ -136,6 +137,8 @@ static int run_up(int argc, char *const *argv)
         {"mtu", 0, XM_CLI_INT, &o.mtu, "BYTES", 576, 65521, "MTU of the NICs (default 1500)."},
         {"core-share", 0, XM_CLI_DOUBLE, &o.core_share, "S", 0.01, 1,
          "Part of a core that each command on a host has (default: no limit)."},
+        {"congestion", 0, XM_CLI_STRING, &o.congestion, "NAME", 0, 0,
+         "TCP's congestion control in the hosts, e.g. reno (default: the machine's)."},
     };
     xm_cli_command_t command = XM_CLI_COMMAND(
         "emulated-cluster up", NULL, "Makes a cluster, which stays until 'emulated-cluster down'.",

@@ -13,7 +13,11 @@
 
 /* IPv4 and TCP headers with timestamps, inside the MTU; the Ethernet header, outside of
  * it. */
-enum { TCP_HEADERS = 52, FRAME_HEADER = 14 };
+enum {
+    TCP_HEADERS = 52,
+    FRAME_HEADER = 14,
+    MIN_BURST = 125000 /* bytes; below one large segment (64 KiB) the rate is not reached */
+};
 
 static const struct {
     const char *name, *printed;
@@ -96,4 +100,9 @@ char *rb_nic_rate_format(int64_t rate, char *buffer, size_t size)
 double rb_nic_rate_payload(double rate, int mtu)
 {
     return rate * (mtu - TCP_HEADERS) / (mtu + FRAME_HEADER);
+}
+
+int64_t rb_nic_rate_burst(int64_t rate)
+{
+    return rate / 8 / 500 > MIN_BURST ? rate / 8 / 500 : MIN_BURST;
 }

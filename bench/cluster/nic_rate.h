@@ -32,3 +32,7 @@ char *rb_nic_rate_format(int64_t rate, char *buffer, size_t size);
  * header (14 bytes), 52 bytes are headers of IP and TCP. 0.9564 of the rate at an MTU of 1500.
  */
 double rb_nic_rate_payload(double rate, int mtu);
+
+/** Bytes that an emulated NIC of so many bit/s lets through at once after a pause: 2 ms of its
+ * rate, and at least 125 kB. */
+int64_t rb_nic_rate_burst(int64_t rate);

@@ -15,7 +15,6 @@
 #include "comm/base.h"
 
 enum {
-    MIN_BURST = 125000,  /* bytes; below one large segment (64 KiB) the rate is not reached */
     MIN_QUEUE = 1 << 18, /* bytes; a few large segments */
     MIN_MTU = 576,
     MAX_MTU = 65521,
@@ -247,10 +246,9 @@ void rb_cluster_shape_switch_links(const rb_cluster_shape_t *shape, const pid_t 
  * beyond which packets are dropped as a switch would. */
 static void shape_queue(FILE *orders, const char *device, int64_t rate)
 {
-    int64_t bytes = rate / 8, burst = bytes / 500,
+    int64_t bytes = rate / 8, burst = rb_nic_rate_burst(rate),
             queue = rate < 500000000 ? bytes / 50 : bytes / 100;
 
-    burst = burst > MIN_BURST ? burst : MIN_BURST;
     queue = queue > MIN_QUEUE ? queue : MIN_QUEUE;
     (void)fprintf(orders,
                   "qdisc add dev %s root handle 1: htb default 1\n"

@@ -34,6 +34,7 @@ typedef struct rb_cluster_shape {
     int hosts, nics;            /**< nics: of each host */
     int racks;                  /**< of equally many neighbouring hosts; 1: no uplinks */
     int mtu;
+    const char *congestion; /**< TCP's congestion control in the hosts; NULL: the machine's */
     int64_t rate[RB_CLUSTER_HOSTS][RB_CLUSTER_NICS]; /**< bit/s on the wire, per direction */
     int64_t uplink;                                  /**< bit/s of a rack, per direction */
     double core_share; /**< of a core, that each process that enters a host has; 0: no limit */

@@ -12,6 +12,8 @@
 #include "comm/worker.h"
 #include "resharding/collective.h"
 
+enum { CB_SIZES_MOST = 16 };
+
 /* Programs with a name; the last of them are for links, switches and several dimensions only. */
 typedef enum {
     RING,
@@ -32,14 +34,17 @@ typedef struct {
     xm_cli_t *cli;
     const char *mesh, *rates, *latencies, *overheads, *ratios, *codings, *links, *prices;
     char *const *argv;
-    uint64_t size;
+    const char *size_list;
+    uint64_t sizes[CB_SIZES_MOST], size; /* size: the one that it is about */
+    int size_count;
     int collective, name, pieces, type, servers, adasum;
     const char *result;
     double fallback;
     bool run, rails, csv;
     xm_interconnect_t net;
-    const char *axes; /* sizes, in the mesh's spelling; NULL: all devices */
-    int over;         /* the axis to go along */
+    xm_interconnect_t priced; /* the same with what was measured, for predictions */
+    const char *axes;         /* sizes, in the mesh's spelling; NULL: all devices */
+    int over;                 /* the axis to go along */
 } cb_options_t;
 
 typedef struct {
@@ -59,8 +64,16 @@ xm_status_t cb_read_list(const char *what, const char *text, char separator, dou
 xm_status_t cb_make_candidate(const cb_options_t *options, cb_name_t name, const xm_build_t *build,
                               cb_candidate_t *best);
 
-/** Runs a program some times; the first warms up, and its bytes are checked as the last one's are.
- */
+/** What a collective's buffer of the given size has for the whole program: of all-to-all, those of
+ * all devices. */
+int64_t cb_elements(const cb_options_t *options);
+
+/** Collective: measures what moves cost on the job's ranks: rates, latencies and processor time of
+ * bytes by the probe, that of messages by small programs; @p speaks prints it. */
+xm_status_t cb_price(cb_options_t *options, xm_worker_t *worker, bool speaks);
+
+/** Runs a program 5 times (3 times if a run takes more than a second) after a warm-up; the bytes of
+ * the warm-up and of the last run are checked. A run takes as long as its slowest rank. */
 xm_status_t cb_measure(const cb_options_t *options, xm_worker_t *worker,
                        const xm_program_t *program, double *median, uint64_t *wrong);
 

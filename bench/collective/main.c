@@ -32,7 +32,7 @@ static const char summary[] =
 #define NAMES                                                                                      \
     "ring|halving-doubling|direct|hierarchical|tree|double-tree|pairs|server|themis|switch|trees"
 
-enum { PIECES_MOST = 64, DEVICES_MOST = 1024, REPEATS = 5 };
+enum { PIECES_MOST = 64, DEVICES_MOST = 1024 };
 
 /* Programs of more moves than these are not tried with more pieces. */
 static const double moves_most = 4e6;
@@ -64,6 +64,24 @@ xm_status_t cb_read_list(const char *what, const char *text, char separator, dou
     return wanted == 0 || *count == wanted
                ? XM_OK
                : XM_INVALID("%s has %d numbers, the mesh has %d dimensions", what, *count, wanted);
+}
+
+static xm_status_t read_sizes(cb_options_t *o)
+{
+    xm_status_t status = XM_OK;
+
+    for (const char *at = o->size_list; at != NULL && status == XM_OK;) {
+        size_t length = strcspn(at, ",");
+        char item[40];
+
+        if (o->size_count == CB_SIZES_MOST || length >= sizeof(item)) {
+            return XM_INVALID("--size has 1 to %d sizes, not '%s'", CB_SIZES_MOST, o->size_list);
+        }
+        (void)snprintf(item, sizeof(item), "%.*s", (int)length, at);
+        status = xm_text_parse_bytes("--size", item, &o->sizes[o->size_count++]);
+        at = at[length] == ',' ? at + length + 1 : NULL;
+    }
+    return status;
 }
 
 /* A file of n lines of n rates in Gbit/s; 0 where there is no link. */
@@ -201,15 +219,6 @@ static void set_build(const cb_options_t *o, cb_name_t name, int pieces, xm_buil
                                         : XM_LAST_SCATTER;
 }
 
-/* What a collective's buffer of the given size has for the whole program: of all-to-all, those of
- * all devices. */
-static int64_t program_elements(const cb_options_t *o)
-{
-    int64_t elements = (int64_t)(o->size / xm_elements[o->type].size);
-
-    return o->collective == XM_ALL_TO_ALL ? elements * o->net.devices : elements;
-}
-
 static xm_status_t try_pieces(const cb_options_t *o, cb_name_t name, const xm_build_t *given,
                               int pieces, cb_candidate_t *candidate)
 {
@@ -234,8 +243,8 @@ static xm_status_t try_pieces(const cb_options_t *o, cb_name_t name, const xm_bu
         status = xm_program_check(candidate->program);
     }
     if (status == XM_OK) {
-        status = xm_program_simulate(candidate->program, &o->net,
-                                     program_elements(o) * (int64_t)xm_elements[o->type].size,
+        status = xm_program_simulate(candidate->program, &o->priced,
+                                     cb_elements(o) * (int64_t)xm_elements[o->type].size,
                                      &candidate->seconds);
     }
     return status == XM_OK
@@ -268,119 +277,6 @@ xm_status_t cb_make_candidate(const cb_options_t *o, cb_name_t name, const xm_bu
     return status;
 }
 
-/* Small whole numbers, whose sums every type has. */
-static int contribution(int rank, int64_t element)
-{
-    return (int)((xm_random_of((uint64_t)element * 31 + (uint64_t)rank)) % 3);
-}
-
-static void put(const cb_options_t *o, uint8_t *data, int64_t element, int value)
-{
-    const xm_element_t *type = &xm_elements[o->type];
-
-    type->put(data + (size_t)element * type->size, value);
-}
-
-/* What a rank has at first, or must have in the end, in each chunk that it has anything of. */
-static uint64_t go_through(const cb_options_t *o, const xm_program_t *p, int rank, uint8_t *data,
-                           bool result)
-{
-    const size_t size = xm_elements[o->type].size;
-    uint64_t wrong = 0;
-
-    for (int c = 0; c < p->chunks; ++c) {
-        int64_t end = xm_program_first(p, c + 1, program_elements(o));
-        int who = result ? p->goal[c] : p->home[c];
-
-        for (int64_t e = xm_program_first(p, c, program_elements(o)); e < end; ++e) {
-            uint8_t expected[8];
-            int sum = contribution(p->home[c] < 0 ? rank : p->home[c], e);
-
-            if (!result) {
-                put(o, data, e, who >= 0 && who != rank ? 0 : sum);
-                continue;
-            }
-            if (who >= 0 && who != rank) {
-                break;
-            }
-            sum = p->home[c] < 0 ? 0 : sum;
-            for (int r = 0; r < p->devices && p->home[c] < 0; ++r) {
-                sum += p->group[r] == p->group[rank] ? contribution(r, e) : 0;
-            }
-            put(o, expected, 0, sum);
-            wrong += memcmp(expected, data + (size_t)e * size, size) != 0;
-        }
-    }
-    return wrong;
-}
-
-/* Adasum has no result that is told so easily: all ranks have the first one's, which a file gets to
- * be looked at (--result). */
-static xm_status_t compare_results(const cb_options_t *o, xm_worker_t *worker, const uint8_t *data,
-                                   uint64_t *wrong)
-{
-    const size_t bytes = (size_t)program_elements(o) * xm_elements[o->type].size;
-    uint64_t *all = calloc((size_t)xm_worker_size(worker), sizeof(*all));
-    /* There is room for one element more, which is 0. */
-    uint64_t mine = xm_hash_list(0, (const int *)(const void *)data, (int)((bytes + 3) / 4));
-    xm_status_t status = all == NULL ? XM_NO_MEMORY("the results of all ranks")
-                                     : xm_worker_allgather(worker, &mine, all, sizeof(mine));
-
-    *wrong += status == XM_OK && all[0] != mine;
-    free(all);
-    if (status == XM_OK && o->result != NULL && xm_worker_rank(worker) == 0) {
-        FILE *file = fopen(o->result, "wb");
-        bool written = file != NULL && fwrite(data, 1, bytes, file) == bytes;
-
-        status = file != NULL && fclose(file) == 0 && written
-                     ? XM_OK
-                     : XM_INVALID("cannot write the result '%s'", o->result);
-    }
-    return status;
-}
-
-xm_status_t cb_measure(const cb_options_t *o, xm_worker_t *worker, const xm_program_t *p,
-                       double *median, uint64_t *wrong)
-{
-    uint8_t *data = calloc((size_t)program_elements(o) + 1, xm_elements[o->type].size);
-    uint64_t *all = calloc((size_t)p->devices, sizeof(*all)), mine = 0;
-    double times[REPEATS];
-    xm_dependencies_t dependencies = {0};
-    xm_element_t element = xm_elements[o->type];
-    xm_status_t status = data != NULL && all != NULL ? xm_dependencies_find(p, &dependencies)
-                                                     : XM_NO_MEMORY("the data of a rank");
-
-    element.add = o->adasum ? element.adasum : element.add;
-    for (int i = 0; i <= REPEATS && status == XM_OK; ++i) {
-        int64_t start;
-
-        (void)go_through(o, p, xm_worker_rank(worker), data, false);
-        status = xm_worker_barrier(worker);
-        start = xm_worker_now(worker);
-        if (status == XM_OK) {
-            status = xm_program_run(p, &dependencies, worker, &element, data, program_elements(o));
-        }
-        status = status == XM_OK ? xm_worker_barrier(worker) : status;
-        times[i > 0 ? i - 1 : 0] = (double)(xm_worker_now(worker) - start) * 1e-9;
-        if (status == XM_OK && o->adasum) {
-            status = compare_results(o, worker, data, &mine);
-        } else if (status == XM_OK && (i == 0 || i == REPEATS)) {
-            mine += go_through(o, p, xm_worker_rank(worker), data, true);
-        }
-    }
-    if (status == XM_OK) {
-        status = xm_worker_allgather(worker, &mine, all, sizeof(mine));
-    }
-    for (int r = 0; status == XM_OK && r < p->devices; ++r) {
-        *wrong += all[r];
-    }
-    *median = status == XM_OK ? xm_array_median(times, REPEATS) : NAN;
-    xm_dependencies_clear(&dependencies);
-    free(all);
-    free(data);
-    return status;
-}
-
 /* Its part of NAMES. */
 static const char *name_of(cb_name_t name, char text[24])
 {
@@ -393,63 +289,64 @@ static const char *name_of(cb_name_t name, char text[24])
     return text;
 }
 
-static void print_row(xm_table_t *table, const cb_candidate_t *c, double measured, double wrong)
+static void print_row(xm_table_t *table, uint64_t size, const cb_candidate_t *c, double measured,
+                      double wrong)
 {
     char name[24];
 
+    xm_table_number(table, 0, (double)size);
     xm_table_text(table, "%s", name_of(c->name, name));
     xm_table_number(table, 0, c->pieces);
     xm_table_number(table, 0, (double)c->program->count);
     xm_table_number(table, 4, c->bound * 1e3);
     xm_table_number(table, 4, c->seconds * 1e3);
-    xm_table_number(table, 1, 100 * c->bound / c->seconds);
+    xm_table_number(table, 1, 100 * c->bound / (measured > 0 ? measured : c->seconds));
     xm_table_number(table, 4, measured * 1e3);
     xm_table_number(table, 2, measured / c->seconds);
     xm_table_number(table, 0, wrong);
 }
 
-/* The fastest so far. */
+/* The fastest of a size, and how far predictions of all rows were off. */
 typedef struct {
-    cb_name_t name;
-    double seconds;
-} fastest_t;
+    cb_name_t predicted, measured;
+    double predicted_seconds, measured_seconds;
+    double error[CB_SIZES_MOST * PROGRAMS];
+    int errors;
+} summary_t;
 
-static void take_faster(fastest_t *fastest, cb_name_t name, double seconds)
+static void take_row(summary_t *all, const cb_candidate_t *c, double measured)
 {
-    if (fastest->seconds <= 0 || seconds < fastest->seconds) {
-        *fastest = (fastest_t){name, seconds};
+    if (!(all->predicted_seconds <= c->seconds)) {
+        all->predicted = c->name;
+        all->predicted_seconds = c->seconds;
+    }
+    if (!(all->measured_seconds <= measured)) {
+        all->measured = c->name;
+        all->measured_seconds = measured;
+    }
+    if (measured > 0) {
+        all->error[all->errors++] = fabs(c->seconds / measured - 1);
     }
 }
 
-static void print_fastest(const fastest_t *predicted, const fastest_t *measured)
+static void print_fastest(const summary_t *all)
 {
     char name[24];
 
-    (void)printf("# fastest: %s", name_of(predicted->name, name));
-    if (measured->seconds > 0) {
-        (void)printf(" as predicted, %s as measured", name_of(measured->name, name));
+    (void)printf("# fastest: %s", name_of(all->predicted, name));
+    if (all->errors > 0) {
+        (void)printf(" as predicted, %s as measured", name_of(all->measured, name));
     }
     (void)printf("\n");
 }
 
-/* All programs that are asked for; with a worker each is run. The fastest is named at the end. */
-static xm_status_t go(const cb_options_t *o, xm_worker_t *worker, uint64_t *all_wrong)
+/* All programs that are asked for, of one size; with a worker each is run. */
+static xm_status_t go_size(const cb_options_t *o, xm_worker_t *worker, xm_table_t *table,
+                           summary_t *all, uint64_t *all_wrong)
 {
-    static const xm_table_column_t columns[] = {
-        {"program", "", -17, false},   {"pieces", "", 7, false},       {"moves", "", 9, false},
-        {"bound", "ms", 12, false},    {"predicted", "ms", 12, false}, {"%bound", "", 7, false},
-        {"measured", "ms", 12, false}, {"ratio", "", 6, false},        {"#wrong", "", 7, false}};
-    xm_table_t table = {stdout, columns, sizeof(columns) / sizeof(columns[0]), .csv = o->csv};
-    bool speaks = worker == NULL || xm_worker_rank(worker) == 0;
-    fastest_t predicted = {0}, ran = {0};
     xm_status_t status = XM_OK;
 
-    if (o->axes != NULL) {
-        return cb_list_mappings(o, worker, all_wrong);
-    }
-    if (speaks) {
-        xm_table_head(&table);
-    }
+    all->predicted_seconds = all->measured_seconds = NAN;
     for (int name = 0; name < PROGRAMS && status == XM_OK; ++name) {
         double measured = NAN;
         uint64_t wrong = 0;
@@ -462,18 +359,47 @@ static xm_status_t go(const cb_options_t *o, xm_worker_t *worker, uint64_t *all_
         if (status == XM_OK && worker != NULL) {
             status = cb_measure(o, worker, c.program, &measured, &wrong);
         }
-        if (status == XM_OK && speaks) {
-            print_row(&table, &c, measured, worker != NULL ? (double)wrong : NAN);
-            take_faster(&predicted, c.name, c.seconds);
-            if (worker != NULL) {
-                take_faster(&ran, c.name, measured);
-            }
+        if (status == XM_OK && table != NULL) {
+            print_row(table, o->size, &c, measured, worker != NULL ? (double)wrong : NAN);
+            take_row(all, &c, measured);
         }
         *all_wrong += wrong;
         xm_program_destroy(c.program);
     }
-    if (status == XM_OK && speaks && o->name < 0 && !o->csv) {
-        print_fastest(&predicted, &ran);
+    return status;
+}
+
+/* Of each size the fastest is named at the end. */
+static xm_status_t go(const cb_options_t *options, xm_worker_t *worker, uint64_t *all_wrong)
+{
+    static const xm_table_column_t columns[] = {
+        {"size", "B", 9, false},  {"program", "", -17, false},   {"pieces", "", 7, false},
+        {"moves", "", 9, false},  {"bound", "ms", 12, false},    {"predicted", "ms", 12, false},
+        {"%bound", "", 7, false}, {"measured", "ms", 12, false}, {"ratio", "", 6, false},
+        {"#wrong", "", 7, false}};
+    xm_table_t table = {stdout, columns, sizeof(columns) / sizeof(columns[0]), .csv = options->csv};
+    bool speaks = worker == NULL || xm_worker_rank(worker) == 0;
+    cb_options_t o = *options;
+    summary_t all = {0};
+    xm_status_t status = worker != NULL ? cb_price(&o, worker, speaks && !o.csv) : XM_OK;
+
+    if (status == XM_OK && o.axes != NULL) {
+        o.size = o.sizes[0];
+        return cb_list_mappings(&o, worker, all_wrong);
+    }
+    if (status == XM_OK && speaks) {
+        xm_table_head(&table);
+    }
+    for (int i = 0; i < o.size_count && status == XM_OK; ++i) {
+        o.size = o.sizes[i];
+        status = go_size(&o, worker, speaks ? &table : NULL, &all, all_wrong);
+        if (status == XM_OK && speaks && o.name < 0 && !o.csv) {
+            print_fastest(&all);
+        }
+    }
+    if (status == XM_OK && speaks && all.errors > 1 && !o.csv) {
+        (void)printf("# error of the prediction, in the middle: %.1f %%\n",
+                     100 * xm_array_median(all.error, all.errors));
     }
     return status;
 }
@@ -531,7 +457,8 @@ static int launch(const cb_options_t *o)
         .transport = RB_TRANSPORT_UCX,
         .nics_per_host = 1,
         .nic_rates = 1,
-        .nic_gbps = {nic->rate * 8e-9 / rb_nic_rate_payload(1, RB_EMULATION_MTU)}};
+        .nic_gbps = {nic->rate * 8e-9 / rb_nic_rate_payload(1, RB_EMULATION_MTU)},
+        .congestion = "reno"};
 
     return rb_launch(program_name, &cluster, cluster.ranks_per_host, o->argv);
 }
@@ -554,7 +481,8 @@ static xm_status_t parse(int argc, char *const *argv, cb_options_t *o)
          "Every device has a port in the last dimension but one; else those of a host share it."},
         {"links", 0, XM_CLI_STRING, &o->links, "FILE", 0, 0,
          "Links instead of ports: a matrix of Gbit/s from device to device."},
-        {"size", 's', XM_CLI_BYTES, &o->size, "BYTES", 0, 0, "Bytes of a device (default 64 MiB)."},
+        {"size", 's', XM_CLI_STRING, &o->size_list, "LIST", 0, 0,
+         "Bytes of a device, or several such sizes with commas between them (default 64 MiB)."},
         {"dtype", 0, XM_CLI_CHOICE, &o->type, "float32|bfloat16|float16|int32", 0, 0,
          "Type of the elements (float32)."},
         {"reduction", 0, XM_CLI_CHOICE, &o->adasum, "sum|adasum", 0, 0,
@@ -591,7 +519,8 @@ static xm_status_t parse(int argc, char *const *argv, cb_options_t *o)
     if (status < 0 || xm_cli_finished(o->cli)) {
         return status;
     }
-    status = set_interconnect(o);
+    status = read_sizes(o);
+    status = status == XM_OK ? set_interconnect(o) : status;
     o->servers = o->servers > 0 && o->servers < o->net.devices ? o->servers : o->net.devices;
     if (status == XM_OK && o->name >= 0 && !fits(o, (cb_name_t)o->name)) {
         status = XM_INVALID("--program does not fit this collective, these devices, or --run");
@@ -606,7 +535,9 @@ static xm_status_t parse(int argc, char *const *argv, cb_options_t *o)
     if (status == XM_OK && o->run && (o->net.dimensions != 2 || o->links != NULL || o->rails)) {
         status = XM_INVALID("--run takes a mesh of hosts and devices that share their NICs");
     }
-    return status == XM_OK && o->prices != NULL ? allocate(o) : status;
+    status = status == XM_OK && o->prices != NULL ? allocate(o) : status;
+    o->priced = o->net;
+    return status;
 }
 
 int main(int argc, char **argv)
@@ -617,7 +548,7 @@ int main(int argc, char **argv)
                       .overheads = "0",
                       .ratios = "1",
                       .codings = "0",
-                      .size = 64 << 20,
+                      .size_list = "64MiB",
                       .name = -1,
                       .collective = XM_ALL_REDUCE,
                       .argv = argv};

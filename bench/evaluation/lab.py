@@ -26,8 +26,8 @@ class Cluster:
         self.name = f"rb{os.getpid() % 10000}"
         self.hosts = hosts
         self.ranks_per_host = ranks_per_host
-        self.congestion = congestion  # TCP's congestion control; None: the machine's
         self.shape = ["--hosts", str(hosts)] + (["--uneven", uneven] if uneven else ["--nic", nic])
+        self.shape += ["--congestion", congestion] if congestion else []
 
     def program(self, *candidates):
         for candidate in candidates:
@@ -38,18 +38,7 @@ class Cluster:
 
     def __enter__(self):
         subprocess.run([self.tool, "up", "--name", self.name, *self.shape], check=True)
-        try:
-            for host in range(self.hosts if self.congestion else 0):
-                self._set_congestion(host)
-        except BaseException:
-            self.__exit__()
-            raise
         return self
-
-    def _set_congestion(self, host):
-        path = "/proc/sys/net/ipv4/tcp_congestion_control"
-        subprocess.run([self.tool, "exec", "--name", self.name, str(host), "sh", "-c",
-                        f"echo {self.congestion} > {path}"], check=True)
 
     def __exit__(self, *_):
         subprocess.run([self.tool, "down", "--name", self.name], check=False)

@@ -26,6 +26,9 @@ typedef struct {
     size_t count, room;
     queue_t *waiting; /* by resource: moves that could begin but for it */
     bool *busy;       /* by resource */
+    double *credit;   /* by resource: bytes of its burst that were left at `since` */
+    double *since;
+    double *processor; /* when each is free */
     double now;
     size_t arrived;
     xm_status_t status;
@@ -95,15 +98,51 @@ static void pop_move(queue_t *queue)
     queue->moves[i] = last;
 }
 
+/* When so many bytes have passed the resources, beginning now. What is left of all their bursts
+ * takes no time; while bytes flow, as much is added as they take. */
+static double pass(simulation_t *s, const xm_occupied_t *use, double bytes)
+{
+    double most = use->dimension->burst / use->dimension->ratio, free = fmin(most, bytes), end;
+
+    for (int r = 0; r < use->count; ++r) {
+        int at = use->resource[r];
+
+        s->credit[at] = fmin(most, s->credit[at] + (s->now - s->since[at]) * use->rate);
+        free = fmin(free, s->credit[at]);
+    }
+    end = s->now + use->dimension->overhead + (bytes - free) / use->rate;
+    for (int r = 0; r < use->count; ++r) {
+        s->credit[use->resource[r]] -= free;
+        s->since[use->resource[r]] = end;
+    }
+    return end;
+}
+
+/* When a move that leaves its resources now has come. */
+static double arrival(simulation_t *s, const xm_dimension_t *d, double bytes)
+{
+    double *first = s->processor, end = s->now;
+
+    for (int i = 1; i < s->net->processors; ++i) {
+        first = s->processor[i] < *first ? &s->processor[i] : first;
+    }
+    if (s->net->processors > 0) {
+        end = *first = fmax(*first, s->now) + d->message + bytes * d->cpu;
+    }
+    return end + d->latency + (d->coding > 0 ? 2 * bytes / d->coding : 0);
+}
+
+static double bytes_of(const simulation_t *s, const xm_move_t *move)
+{
+    return (double)(xm_program_first(s->program, move->chunk + move->count, s->bytes) -
+                    xm_program_first(s->program, move->chunk, s->bytes));
+}
+
 /* Begins a move, or lets it wait for the first of its resources that is busy. */
 static void begin(simulation_t *s, uint32_t m)
 {
-    const xm_program_t *p = s->program;
-    const xm_move_t *move = &p->moves[m];
-    double bytes = (double)(xm_program_first(p, move->chunk + move->count, s->bytes) -
-                            xm_program_first(p, move->chunk, s->bytes));
+    const xm_move_t *move = &s->program->moves[m];
     xm_occupied_t use;
-    double coding, end;
 
     if ((s->status = xm_interconnect_use(s->net, move->from, move->to, &use)) < 0) {
         return;
@@ -117,10 +156,7 @@ static void begin(simulation_t *s, uint32_t m)
     for (int r = 0; r < use.count; ++r) {
         s->busy[use.resource[r]] = true;
     }
-    coding = use.dimension->coding > 0 ? bytes / use.dimension->coding : 0;
-    end = s->now + use.dimension->overhead + bytes / use.rate;
-    push_event(s, (event_t){end, m, false});
-    push_event(s, (event_t){end + use.dimension->latency + 2 * coding, m, true});
+    push_event(s, (event_t){pass(s, &use, bytes_of(s, move)), m, false});
 }
 
 static bool may_begin(const simulation_t *s, uint32_t move)
@@ -152,9 +188,11 @@ static void arrive(simulation_t *s, uint32_t m)
  * wait there from now on. */
 static void leave(simulation_t *s, uint32_t m)
 {
+    const xm_move_t *move = &s->program->moves[m];
     xm_occupied_t use;
 
-    (void)xm_interconnect_use(s->net, s->program->moves[m].from, s->program->moves[m].to, &use);
+    (void)xm_interconnect_use(s->net, move->from, move->to, &use);
+    push_event(s, (event_t){arrival(s, use.dimension, bytes_of(s, move)), m, true});
     for (int r = 0; r < use.count; ++r) {
         s->busy[use.resource[r]] = false;
     }
@@ -205,13 +243,23 @@ xm_status_t xm_program_simulate(const xm_program_t *program, const xm_interconne
                                 int64_t bytes, double *seconds)
 {
     size_t resources = (size_t)xm_interconnect_resources(interconnect);
-    simulation_t s = {.program = program, .net = interconnect, .bytes = bytes};
+    simulation_t s = {.program = program,
+                      .net = interconnect,
+                      .bytes = bytes,
+                      .waiting = calloc(resources, sizeof(*s.waiting)),
+                      .busy = calloc(resources, sizeof(*s.busy)),
+                      .credit = calloc(resources, sizeof(*s.credit)),
+                      .since = calloc(resources, sizeof(*s.since)),
+                      .processor =
+                          calloc((size_t)interconnect->processors + 1, sizeof(*s.processor))};
 
     s.status = xm_dependencies_find(program, &s.dependencies);
-    s.waiting = calloc(resources, sizeof(*s.waiting));
-    s.busy = calloc(resources, sizeof(*s.busy));
-    if (s.status == XM_OK && (s.waiting == NULL || s.busy == NULL)) {
+    if (s.status == XM_OK && (s.waiting == NULL || s.busy == NULL || s.credit == NULL ||
+                              s.since == NULL || s.processor == NULL)) {
         s.status = XM_NO_MEMORY("simulating %zu resources", resources);
+    }
+    for (size_t r = 0; s.status == XM_OK && r < resources; ++r) {
+        s.credit[r] = INFINITY; /* as much as there can be */
     }
     if (s.status == XM_OK) {
         run(&s, seconds);
@@ -219,6 +267,9 @@ xm_status_t xm_program_simulate(const xm_program_t *program, const xm_interconne
     for (size_t r = 0; s.waiting != NULL && r < resources; ++r) {
         free(s.waiting[r].moves);
     }
+    free(s.processor);
+    free(s.since);
+    free(s.credit);
     free(s.waiting);
     free(s.busy);
     free(s.events);

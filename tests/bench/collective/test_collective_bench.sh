@@ -12,7 +12,7 @@ rows() {
     if ! timeout 120 "$COLLECTIVE_BENCH" --run "$@" >"$out" 2>&1; then
         fail "status not 0: $*"
         cat "$out"
-    elif ! awk -v count="$count" '!/^#/ { ++rows; bad += !(NF == 9 && $7 > 0 && $9 == 0) } END { exit !(rows == count && !bad) }' "$out"; then
+    elif ! awk -v count="$count" '!/^#/ { ++rows; bad += !(NF == 10 && $8 > 0 && $10 == 0) } END { exit !(rows == count && !bad) }' "$out"; then
         fail "not $count good rows: $*"
         cat "$out"
     fi
@@ -31,6 +31,8 @@ refuse() {
 
 refuse "3 numbers, the mesh has 2" --gbps 1,2,3
 refuse "two devices" --mesh 1x1
+refuse "not a byte count" --size 8,,9
+refuse "1 to 16 sizes" --size 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17
 refuse "does not fit" --program trees
 refuse "does not fit" --program ring --reduction adasum
 refuse "floating-point" --reduction adasum --dtype int32
@@ -46,8 +48,14 @@ while read -r option; do
     grep -qF -- "$option" "$SOURCE_DIR/docs/collective-bench.md" || fail "the page does not know $option"
 done <"$directory/help"
 
+grep -oE 'Fl Fl [a-z-]+' "$SOURCE_DIR/docs/man/collective-bench.1" | sed 's/Fl Fl /--/' | sort -u >"$directory/man"
+grep -v -- '---' "$directory/help" | diff - "$directory/man" || fail "--help (<) and the man page (>) name different options"
+if command -v mandoc >/dev/null; then
+    mandoc -Tlint -W warning "$SOURCE_DIR/docs/man/collective-bench.1" || fail "the man page"
+fi
+
 for type in float32 bfloat16 float16 int32; do
-    rows 9 --mesh 2x2 --gbps 1,20 --size 40002 --dtype "$type"
+    rows 18 --mesh 2x2 --gbps 1,20 --size 40002,8000 --dtype "$type"
 done
 for collective in reduce-scatter all-gather; do
     rows 5 --mesh 2x2 --gbps 1,20 --size 64KiB --collective $collective
