@@ -39,7 +39,7 @@ static const double elimination_cells = 1e7;
 enum { SCALINGS = 12, SWEEPS_OF_NODE = 30 };
 /* What may go into finding the same optimum again, in cells looked at and in nodes of branch and
  * bound. These are counts and not seconds, so that the same problem gives up at the same place. */
-static const double settling_cells = 4e9, settling_nodes = 2000;
+static const double settling_cells = 4e9, settling_nodes = 2000, settling_work = 1e9;
 /* The presolve may spend at most this part of the time on what need not be done. */
 static const double presolve_part = 0.4;
 /* The first attempt of branch and bound looks for solutions within this part of the bound; every
@@ -50,6 +50,8 @@ enum { PROVABLE_VARIABLES = 1500, ATTEMPT_NODES = 1000 };
  * attempt may, besides a part of the time that has passed. Attempts look near the bound, where few
  * values are left, so they soon raise it faster than more of its own steps would. */
 static const double raise_part = 0.12, attempt_part = 0.03, attempt_growth = 0.4;
+/* The same for passes with labels. */
+static const double label_part = 0.05, label_growth = 0.4;
 /* Nanoseconds of the search that follows a dive: at most, and per variable. */
 #define SEARCH_TIME      INT64_C(200000000)
 #define SEARCH_TIME_EACH INT64_C(400000)
@@ -240,12 +242,21 @@ static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_se
     ap_cfn_shared_t *shared = &solve->shared;
     int64_t search_time = dual->core->variables * SEARCH_TIME_EACH;
     int attempts = 0;
+    ap_cfn_labels_t labels = AP_CFN_LABELS_INIT;
     xm_status_t status = XM_OK;
 
     search_time = search_time < SEARCH_TIME ? search_time : SEARCH_TIME;
     for (uint64_t dive = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++dive) {
         if (dual->core->variables <= PROVABLE_VARIABLES) {
             status = attempt(solve, dual, &attempts);
+        }
+        if (status == XM_OK && !ap_cfn_shared_is_over(shared) &&
+            dual->core->variables <= PROVABLE_VARIABLES) {
+            int64_t now = ap_cfn_shared_now(shared);
+
+            status = ap_cfn_labels(dual, shared, &labels,
+                                   label_part * (double)(ap_cfn_shared_end(shared) - now) +
+                                       label_growth * (double)(now - solve->searching));
         }
         if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
             status = ap_cfn_dive(dual, shared, dive * (2 * solve->options->seed + 1));
@@ -332,8 +343,13 @@ static xm_status_t settle(solve_t *solve)
     alone.cost = solve->shared.cost + 1.0;
     status = make_dual(solve, &alone, NULL, &dual);
     if (status == XM_OK) {
+        ap_cfn_labels_t labels = AP_CFN_LABELS_INIT;
+
+        if (dual->core->variables <= PROVABLE_VARIABLES && alone.cost > solve->shared.cost) {
+            status = ap_cfn_labels(dual, &alone, &labels, settling_work);
+        }
         /* Raising the bound alone may have found a solution of that cost already. */
-        if (alone.cost > solve->shared.cost) {
+        if (status == XM_OK && alone.cost > solve->shared.cost) {
             status =
                 ap_cfn_branch(dual, &alone, HUGE_VAL, nodes_to_settle(dual), INT64_MAX, &nodes);
         }

@@ -157,7 +157,7 @@ double ap_cfn_tree_goal(ap_cfn_tree_t *tree)
 
 /* Offers what an elimination has found, if it fits. At prices an assignment that fits is a solution
  * like any other, and in tight problems elimination finds them often. */
-static void offer_choice(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
+void ap_cfn_node_offer_choice(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
 {
     ap_cfn_dual_t *dual = node->dual;
     double cost;
@@ -199,7 +199,7 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
 
         *dropped += (size_t)ap_cfn_dual_fix(dual, goal, node->keep);
         ap_cfn_shared_spend(tree->shared, dual->nanoseconds);
-        offer_choice(tree, node);
+        ap_cfn_node_offer_choice(tree, node);
         if (dual->bound >= goal) {
             return true;
         }

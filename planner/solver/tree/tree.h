@@ -42,6 +42,9 @@ xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, a
  */
 bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, size_t *dropped);
 
+/* Offers what an elimination of a node has found, if it fits. */
+void ap_cfn_node_offer_choice(ap_cfn_tree_t *tree, const ap_cfn_node_t *node);
+
 /* The variable to branch on, after a sweep; `gap` is what the bound is below what is looked for. */
 int ap_cfn_node_choose(const ap_cfn_node_t *node, double gap);
 

@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Labels are made step by step in the order of the elimination. A label of a step's row stands for
+ * values of all variables that were eliminated into it. It has what they cost, the same with prices
+ * on their usage, and their usage in classes of times: times at which the subtree uses the same
+ * are one class, unless they have a price.
+ *
+ * Usage counts above the least of every variable. What is so little that even the most of all
+ * variables outside would fit counts as that much more: then labels differ only where it matters,
+ * and the price of the difference, which no completion can use, raises the label's bound.
+ */
+
+#include "planner/solver/tree/label_pass.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/solver/tree/label_list.h"
+
+enum { CHILDREN_MOST = 32 };
+/* Nanoseconds of a usual core per number of a label that was made or compared, and per cell. */
+static const double number_time = 3.0, cell_time = 2.0, tell_after = 1e6;
+
+typedef struct step {
+    int own; /* variable; -1: none, it joins the components */
+    int children, *child;
+    int classes;         /* that labels are made with; fewer are kept */
+    int *segment;        /* per class: the variable's; -1: it uses the same */
+    int *inner;          /* per child and class: the child's kept class; -1: none */
+    double *low, *limit; /* per class: what less counts as, what more is too much */
+    double *price;       /* per class */
+    int *kept;           /* per class: its number among those kept, or -1 */
+    int *at;             /* per time: the kept class, or -1 */
+    double *most;        /* per time: of the subtree */
+    ap_label_list_t labels;
+    uint32_t *first; /* per row: its first label */
+} step_t;
+
+typedef struct pass {
+    ap_cfn_tree_t *tree;
+    ap_cfn_node_t *node;
+    const ap_elimination_t *e;
+    size_t width;
+    double goal, offset;
+    int times;
+    int *when;        /* per time: the core's */
+    double *capacity; /* per time, above the least */
+    double *most;     /* per time, of all */
+    bool *done;       /* per time: nothing outside differs in it */
+    double **least;   /* per variable and segment */
+    step_t *step, *now;
+    double most_work; /* that is allowed */
+    bool stopped;
+    ap_label_list_t row, part, next; /* scratch */
+    ap_label_sorter_t sorter;
+    xm_arena_t pool;
+} pass_t;
+
+static double used(const pass_t *pass, int v, int segment, int x)
+{
+    return pass->node->dual->core->variable[v].segment[segment].usage[x] - pass->least[v][segment];
+}
+
+/* The segment of a variable at a time of the core in which its values differ; -1: none. */
+static int segment_at(const pass_t *pass, int v, int time)
+{
+    const ap_cfn_variable_t *variable = &pass->node->dual->core->variable[v];
+
+    for (int k = 0; k < variable->segments; ++k) {
+        if (variable->segment[k].from <= time && time < variable->segment[k].to) {
+            for (int x = 0; x < variable->size; ++x) {
+                if (used(pass, v, k, x) > 0.0) {
+                    return k;
+                }
+            }
+        }
+    }
+    return -1;
+}
+
+/* The most that a variable uses in a segment. */
+static double most_of(const pass_t *pass, int v, int segment)
+{
+    double most = 0.0;
+
+    for (int x = 0; x < pass->node->dual->core->variable[v].size; ++x) {
+        most = fmax(most, used(pass, v, segment, x));
+    }
+    return most;
+}
+
+/* Finds the times at which the limit can be exceeded. */
+static void find_times(pass_t *pass)
+{
+    const ap_cfn_core_t *core = pass->node->dual->core;
+    double *most = xm_arena_get(&pass->pool, (size_t)core->times + 1, sizeof(double));
+
+    pass->when = xm_arena_take(&pass->pool, ((size_t)core->times + 1) * sizeof(int));
+    pass->capacity = xm_arena_take(&pass->pool, ((size_t)core->times + 1) * sizeof(double));
+    pass->most = most;
+    pass->done = xm_arena_get(&pass->pool, (size_t)core->times + 1, sizeof(bool));
+    pass->least = xm_arena_take(&pass->pool, ((size_t)core->variables + 1) * sizeof(double *));
+    if (pass->pool.failed) {
+        return;
+    }
+    for (int t = 0; t < core->times; ++t) {
+        pass->capacity[t] = core->capacity[t];
+    }
+    for (int v = 0; v < core->variables; ++v) {
+        const ap_cfn_variable_t *variable = &core->variable[v];
+        const bool *keep = pass->node->keep + pass->node->dual->at[v];
+
+        pass->least[v] =
+            xm_arena_take(&pass->pool, ((size_t)variable->segments + 1) * sizeof(double));
+        for (int k = 0; k < variable->segments && !pass->pool.failed; ++k) {
+            const ap_cfn_segment_t *segment = &variable->segment[k];
+            double least = HUGE_VAL, largest = 0.0;
+
+            for (int x = 0; x < variable->size; ++x) {
+                least = keep[x] ? fmin(least, segment->usage[x]) : least;
+                largest = fmax(largest, segment->usage[x]);
+            }
+            pass->least[v][k] = least;
+            for (int t = segment->from; t < segment->to; ++t) {
+                pass->capacity[t] -= least;
+                most[t] += largest - least;
+            }
+        }
+    }
+    for (int t = 0; t < core->times; ++t) {
+        if (most[t] > pass->capacity[t]) {
+            most[pass->times] = most[t];
+            pass->capacity[pass->times] = pass->capacity[t];
+            pass->when[pass->times++] = t;
+        }
+    }
+}
+
+/* The class of a time: one with the same segment and the same classes of the children, or a new
+ * one. `key` has those; times with a price are alone. */
+static int find_class(pass_t *pass, step_t *step, const int *key, double price)
+{
+    int c = 0;
+
+    for (; c < step->classes; ++c) {
+        bool same = !(price > 0.0) && !(step->price[c] > 0.0) && step->segment[c] == key[0];
+
+        for (int j = 0; j < step->children && same; ++j) {
+            same = step->inner[j * pass->times + c] == key[1 + j];
+        }
+        if (same) {
+            return c;
+        }
+    }
+    step->segment[c] = key[0];
+    for (int j = 0; j < step->children; ++j) {
+        step->inner[j * pass->times + c] = key[1 + j];
+    }
+    step->price[c] = price;
+    step->low[c] = step->limit[c] = HUGE_VAL;
+    step->kept[c] = -1;
+    ++step->classes;
+    return c;
+}
+
+/* Finds a step's classes of times, and which of them its labels must keep. */
+static bool find_classes(pass_t *pass, step_t *step)
+{
+    size_t times = (size_t)pass->times + 1;
+    int key[1 + CHILDREN_MOST], kept = 0;
+
+    step->segment = xm_arena_take(&pass->pool, times * sizeof(int));
+    step->inner = xm_arena_take(&pass->pool, (size_t)step->children * times * sizeof(int));
+    step->low = xm_arena_take(&pass->pool, times * sizeof(double));
+    step->limit = xm_arena_take(&pass->pool, times * sizeof(double));
+    step->price = xm_arena_take(&pass->pool, times * sizeof(double));
+    step->kept = xm_arena_take(&pass->pool, times * sizeof(int));
+    step->at = xm_arena_take(&pass->pool, times * sizeof(int));
+    step->most = xm_arena_get(&pass->pool, times, sizeof(double));
+    if (pass->pool.failed) {
+        return false;
+    }
+    for (int t = 0; t < pass->times; ++t) {
+        bool any;
+        int c;
+
+        step->at[t] = -1;
+        key[0] = step->own >= 0 ? segment_at(pass, step->own, pass->when[t]) : -1;
+        step->most[t] = key[0] >= 0 ? most_of(pass, step->own, key[0]) : 0.0;
+        any = key[0] >= 0;
+        for (int j = 0; j < step->children; ++j) {
+            const step_t *child = &pass->step[step->child[j]];
+
+            key[1 + j] = child->at[t];
+            step->most[t] += child->most[t];
+            any = any || key[1 + j] >= 0;
+        }
+        if (!any || pass->done[t]) {
+            continue;
+        }
+        c = find_class(pass, step, key, pass->node->dual->price[pass->when[t]]);
+        step->limit[c] = fmin(step->limit[c], pass->capacity[t]);
+        step->low[c] = fmin(step->low[c], pass->capacity[t] - (pass->most[t] - step->most[t]));
+        pass->done[t] = !(pass->most[t] > step->most[t]);
+        if (!pass->done[t]) {
+            step->kept[c] = step->kept[c] < 0 ? kept++ : step->kept[c];
+            step->at[t] = step->kept[c];
+        }
+    }
+    step->labels = (ap_label_list_t){.classes = kept, .children = step->children};
+    return true;
+}
+
+/* Adds the labels of a child's row to all partial labels; `rest` is what bounds all else. */
+static void join(pass_t *pass, const step_t *step, int j, size_t row, double rest)
+{
+    const step_t *child = &pass->step[step->child[j]];
+    const ap_label_list_t *labels = &child->labels;
+    const int *inner = step->inner + j * pass->times;
+
+    ap_label_shape(&pass->next, step->classes, step->children);
+    for (size_t k = 0; k < pass->part.count; ++k) {
+        for (uint32_t b = child->first[row]; b < child->first[row + 1] && !pass->sorter.failed;
+             ++b) {
+            const double *part = ap_label_number(&pass->part, k),
+                         *other = ap_label_number(labels, b);
+            double bound = part[AP_LABEL_PRICED] + other[AP_LABEL_PRICED] + rest, *made;
+            bool fits = true;
+
+            pass->sorter.work += number_time * (double)(step->classes + 4);
+            if (bound >= pass->goal) {
+                break;
+            }
+            if (!ap_label_reserve(&pass->sorter, &pass->next)) {
+                return;
+            }
+            made = ap_label_number(&pass->next, pass->next.count);
+            made[AP_LABEL_BOUND] = bound;
+            made[AP_LABEL_PRICED] = part[AP_LABEL_PRICED] + other[AP_LABEL_PRICED];
+            made[AP_LABEL_COST] = part[AP_LABEL_COST] + other[AP_LABEL_COST];
+            for (int c = 0; c < step->classes && fits; ++c) {
+                made[AP_LABEL_USAGE + c] = part[AP_LABEL_USAGE + c] +
+                                           (inner[c] >= 0 ? other[AP_LABEL_USAGE + inner[c]] : 0.0);
+                fits = made[AP_LABEL_USAGE + c] <= step->limit[c];
+            }
+            if (fits) {
+                uint32_t *from = ap_label_origin(&pass->next, pass->next.count);
+
+                memcpy(from, ap_label_origin(&pass->part, k),
+                       (size_t)(AP_LABEL_FROM + step->children) * sizeof(*from));
+                from[AP_LABEL_FROM + j] = b;
+                ++pass->next.count;
+                if (pass->next.count > 8 * pass->width) {
+                    ap_label_trim(&pass->sorter, &pass->next, 4 * pass->width);
+                }
+            }
+        }
+    }
+    {
+        ap_label_list_t old = pass->part;
+
+        pass->part = pass->next;
+        pass->next = old;
+    }
+}
+
+/* Usage that no completion can make too much counts as the most that is so. */
+static void settle_usage(const step_t *step, double *label)
+{
+    for (int c = 0; c < step->classes; ++c) {
+        if (label[AP_LABEL_USAGE + c] < step->low[c]) {
+            double more = step->price[c] * (step->low[c] - label[AP_LABEL_USAGE + c]);
+
+            label[AP_LABEL_BOUND] += more;
+            label[AP_LABEL_PRICED] += more;
+            label[AP_LABEL_USAGE + c] = step->low[c];
+        }
+    }
+}
+
+/* Makes the labels of one value in a row. */
+static void make_labels(pass_t *pass, const step_t *step, size_t row, int x, double priced,
+                        double cost, double outside, const size_t *rows, const double *least)
+{
+    double rest = outside + pass->offset, *label;
+
+    ap_label_shape(&pass->part, step->classes, step->children);
+    if (!ap_label_reserve(&pass->sorter, &pass->part)) {
+        return;
+    }
+    label = ap_label_number(&pass->part, 0);
+    label[AP_LABEL_PRICED] = priced;
+    label[AP_LABEL_COST] = cost;
+    for (int c = 0; c < step->classes; ++c) {
+        label[AP_LABEL_USAGE + c] =
+            step->segment[c] >= 0 ? used(pass, step->own, step->segment[c], x) : 0.0;
+        if (label[AP_LABEL_USAGE + c] > step->limit[c]) {
+            return;
+        }
+    }
+    for (int j = 0; j < step->children; ++j) {
+        rest += least[j];
+    }
+    label[AP_LABEL_BOUND] = priced + rest;
+    ap_label_origin(&pass->part, 0)[AP_LABEL_ROW] = (uint32_t)row;
+    ap_label_origin(&pass->part, 0)[AP_LABEL_VALUE] = (uint32_t)x;
+    pass->part.count = 1;
+    for (int j = 0; j < step->children && pass->part.count > 0 && !pass->sorter.failed; ++j) {
+        rest -= least[j];
+        join(pass, step, j, rows[j], rest);
+        if (j > 0 && j + 1 < step->children) {
+            ap_label_drop_dominated(&pass->sorter, &pass->part, &pass->next);
+        }
+    }
+    for (size_t k = 0; k < pass->part.count && !pass->sorter.failed; ++k) {
+        settle_usage(step, ap_label_number(&pass->part, k));
+        if (ap_label_number(&pass->part, k)[AP_LABEL_BOUND] < pass->goal &&
+            ap_label_reserve(&pass->sorter, &pass->row)) {
+            ap_label_copy(&pass->part, k, &pass->row, pass->row.count++);
+        }
+    }
+}
+
+/* Moves a row's labels to the step, those with the lowest bounds first, as joins end at the first
+ * one that is too dear. */
+static void end_row(pass_t *pass, step_t *step)
+{
+    ap_label_list_t *to = &step->labels;
+
+    ap_label_drop_dominated(&pass->sorter, &pass->row, &pass->next);
+    ap_label_trim(&pass->sorter, &pass->row, 2 * pass->width);
+    if (!ap_label_sort(&pass->sorter, &pass->row, AP_LABEL_PRICED)) {
+        return;
+    }
+    for (size_t k = 0; k < pass->row.count && ap_label_reserve(&pass->sorter, to); ++k) {
+        size_t from = pass->sorter.key[k].index;
+        double *made = ap_label_number(to, to->count);
+        const double *label = ap_label_number(&pass->row, from);
+
+        memcpy(made, label, AP_LABEL_USAGE * sizeof(double));
+        for (int c = 0; c < step->classes; ++c) {
+            if (step->kept[c] >= 0) {
+                made[AP_LABEL_USAGE + step->kept[c]] = label[AP_LABEL_USAGE + c];
+            }
+        }
+        memcpy(ap_label_origin(to, to->count), ap_label_origin(&pass->row, from),
+               (size_t)(AP_LABEL_FROM + step->children) * sizeof(uint32_t));
+        ++to->count;
+    }
+    if (to->count > 4 * pass->width) {
+        ap_label_trim(&pass->sorter, to, 2 * pass->width);
+    }
+}
+
+/* Makes the labels of a row of a step of the elimination. */
+static xm_status_t visit(void *context, const ap_elimination_step_t *of, size_t row,
+                         const double *const *rows)
+{
+    pass_t *pass = context;
+    step_t *step = pass->now;
+    const ap_cfn_dual_t *dual = pass->node->dual;
+    const double *priced = dual->priced + dual->at[of->variable];
+    const double *costs = dual->core->variable[of->variable].cost;
+    const bool *keep = pass->node->keep + dual->at[of->variable];
+    int size = pass->e->size[of->variable];
+    size_t at[CHILDREN_MOST];
+    double least[CHILDREN_MOST];
+
+    pass->sorter.work += cell_time * (1.0 + (double)size);
+    if (pass->sorter.work > tell_after) {
+        ap_cfn_shared_spend(pass->tree->shared, pass->sorter.work);
+        pass->most_work -= pass->sorter.work;
+        pass->sorter.work = 0.0;
+        pass->stopped = pass->most_work < 0.0 || ap_cfn_shared_is_over(pass->tree->shared);
+    }
+    if (pass->stopped) {
+        return XM_ERR_TIMEOUT;
+    }
+    if (of->least[row] + of->outside[row] + pass->offset >= pass->goal) {
+        return XM_OK;
+    }
+    ap_label_shape(&pass->row, step->classes, step->children);
+    for (int x = 0; x < size && !pass->sorter.failed; ++x) {
+        double links = 0.0, below = 0.0;
+        int children = 0;
+
+        for (int j = 0; j < of->terms; ++j) {
+            if (of->term[j].child >= 0) {
+                least[children] = rows[j][x];
+                at[children] =
+                    (size_t)(rows[j] - pass->e->step[of->term[j].child].least) + (size_t)x;
+                below += least[children++];
+            } else {
+                links += rows[j][x];
+            }
+        }
+        if (keep[x] && priced[x] + links + below + of->outside[row] + pass->offset < pass->goal) {
+            make_labels(pass, step, row, x, priced[x] + links, costs[x] + links, of->outside[row],
+                        at, least);
+        }
+    }
+    end_row(pass, step);
+    return pass->sorter.failed ? XM_ERR_NO_MEMORY : XM_OK;
+}
+
+/* Where each row's labels begin; the list is in the order of rows. */
+static bool index_rows(pass_t *pass, step_t *step, size_t rows)
+{
+    size_t next = 0;
+
+    ap_label_trim(&pass->sorter, &step->labels, pass->width);
+    step->first = malloc((rows + 1) * sizeof(*step->first));
+    for (size_t row = 0; row <= rows && step->first != NULL; ++row) {
+        while (next < step->labels.count &&
+               ap_label_origin(&step->labels, next)[AP_LABEL_ROW] < row) {
+            ++next;
+        }
+        step->first[row] = (uint32_t)next;
+    }
+    return step->first != NULL;
+}
+
+/* Lists the children of a step; false: there are too many. */
+static bool list_children(pass_t *pass, int k, step_t *step)
+{
+    const ap_elimination_t *e = pass->e;
+
+    step->own = k < e->steps ? e->step[k].variable : -1;
+    step->child = xm_arena_take(&pass->pool, ((size_t)e->steps + 1) * sizeof(int));
+    if (step->child == NULL) {
+        return false;
+    }
+    if (k < e->steps) {
+        for (int j = 0; j < e->step[k].terms; ++j) {
+            if (e->step[k].term[j].child >= 0) {
+                step->child[step->children++] = e->step[k].term[j].child;
+            }
+        }
+    } else {
+        for (int j = 0; j < e->steps; ++j) {
+            if (e->step[j].count == 0) {
+                step->child[step->children++] = j;
+            }
+        }
+    }
+    return step->children <= CHILDREN_MOST;
+}
+
+/* Writes the values of a label and of all that it was made of. */
+static void trace(const pass_t *pass, int k, uint32_t label, int *value)
+{
+    const step_t *step = &pass->step[k];
+    const uint32_t *from = ap_label_origin(&step->labels, label);
+
+    if (step->own >= 0) {
+        value[step->own] = (int)from[AP_LABEL_VALUE];
+    }
+    for (int j = 0; j < step->children; ++j) {
+        trace(pass, step->child[j], from[AP_LABEL_FROM + j], value);
+    }
+}
+
+/* All steps, then the one that joins the components. */
+static xm_status_t run(pass_t *pass)
+{
+    const ap_elimination_t *e = pass->e;
+    xm_status_t status = XM_OK;
+
+    for (int k = 0; k <= e->steps && status == XM_OK; ++k) {
+        step_t *step = pass->now = &pass->step[k];
+
+        if (!list_children(pass, k, step)) {
+            pass->stopped = !pass->pool.failed;
+            return pass->stopped ? XM_OK : XM_NO_MEMORY("labels");
+        }
+        if (!find_classes(pass, step)) {
+            return XM_NO_MEMORY("labels");
+        }
+        if (k < e->steps) {
+            status = ap_elimination_walk(e, &e->step[k], visit, pass);
+        } else {
+            static const size_t first[CHILDREN_MOST];
+            double least[CHILDREN_MOST];
+
+            for (int j = 0; j < step->children; ++j) {
+                least[j] = e->step[step->child[j]].least[0];
+            }
+            ap_label_shape(&pass->row, step->classes, step->children);
+            make_labels(pass, step, 0, 0, 0.0, 0.0, 0.0, first, least);
+            end_row(pass, step);
+        }
+        if (pass->stopped) {
+            return XM_OK;
+        }
+        if (pass->sorter.failed || !index_rows(pass, step, k < e->steps ? e->step[k].rows : 1)) {
+            return XM_NO_MEMORY("labels");
+        }
+    }
+    return status;
+}
+
+xm_status_t ap_cfn_label_pass(ap_cfn_tree_t *tree, ap_cfn_node_t *node, size_t width, double work,
+                              double *bound, bool *finished)
+{
+    ap_cfn_dual_t *dual = node->dual;
+    pass_t pass = {.tree = tree,
+                   .node = node,
+                   .e = dual->exact,
+                   .width = width,
+                   .most_work = work,
+                   .goal = ap_cfn_tree_goal(tree),
+                   .sorter.open = HUGE_VAL,
+                   .offset = dual->core->constant};
+    xm_status_t status;
+
+    memcpy(dual->price, dual->best_price, (size_t)dual->core->times * sizeof(double));
+    ap_cfn_dual_prices_changed(dual);
+    (void)ap_cfn_dual_fix(dual, pass.goal, node->keep);
+    ap_cfn_shared_spend(tree->shared, 2.0 * dual->nanoseconds);
+    *bound = dual->bound;
+    *finished = false;
+    if (dual->bound >= pass.goal) {
+        *bound = HUGE_VAL;
+        return XM_OK;
+    }
+    for (int t = 0; t < dual->core->times; ++t) {
+        pass.offset -= dual->price[t] * dual->core->capacity[t];
+    }
+    find_times(&pass);
+    pass.step = xm_arena_get(&pass.pool, (size_t)pass.e->steps + 1, sizeof(*pass.step));
+    status = pass.pool.failed ? XM_NO_MEMORY("labels") : run(&pass);
+    ap_cfn_shared_spend(tree->shared, pass.sorter.work);
+    if (status == XM_OK && !pass.stopped) {
+        *bound = pass.sorter.open < pass.goal ? fmax(pass.sorter.open, dual->bound) : HUGE_VAL;
+        *finished = true;
+        if (pass.step[pass.e->steps].labels.count > 0) {
+            trace(&pass, pass.e->steps, 0, dual->choice);
+            ap_cfn_node_offer_choice(tree, node);
+        }
+    }
+    for (int k = 0; k <= pass.e->steps && pass.step != NULL; ++k) {
+        ap_label_clear(&pass.step[k].labels);
+        free(pass.step[k].first);
+    }
+    ap_label_clear(&pass.row);
+    ap_label_clear(&pass.part);
+    ap_label_clear(&pass.next);
+    free(pass.sorter.key);
+    xm_arena_clear(&pass.pool);
+    return status;
+}
