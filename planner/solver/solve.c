@@ -51,7 +51,7 @@ enum { PROVABLE_VARIABLES = 1500, ATTEMPT_NODES = 1000 };
  * values are left, so they soon raise it faster than more of its own steps would. */
 static const double raise_part = 0.12, attempt_part = 0.03, attempt_growth = 0.4;
 /* The same for passes with labels. */
-static const double label_part = 0.05, label_growth = 0.4;
+static const double label_part = 0.03, label_growth = 0.25;
 /* Nanoseconds of the search that follows a dive: at most, and per variable. */
 #define SEARCH_TIME      INT64_C(200000000)
 #define SEARCH_TIME_EACH INT64_C(400000)
