@@ -23,6 +23,9 @@ static const struct {
     {"runtime.context_bytes", offsetof(xm_runtime_t, context)},
     {"runtime.work_factor", offsetof(xm_runtime_t, working)},
     {"runtime.memory_spread", offsetof(xm_runtime_t, memory_spread)},
+    {"runtime.slowdown", offsetof(xm_runtime_t, slowdown)},
+    {"runtime.host_link_Bps", offsetof(xm_runtime_t, host_link)},
+    {"runtime.servers", offsetof(xm_runtime_t, servers)},
 };
 
 enum { NUMBERS = sizeof(numbers) / sizeof(numbers[0]), SECTION = sizeof("runtime.") - 1 };

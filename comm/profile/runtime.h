@@ -23,6 +23,10 @@ typedef struct xm_runtime {
                       alone */
     double working;       /**< temporaries take so many times their price; 0: 1 */
     double memory_spread; /**< of memory, as `spread` */
+    double slowdown;      /**< passes take so much of their time more while their device sends or
+                             receives */
+    double host_link;     /**< bytes/s between a device and its host's memory, each way */
+    double servers;       /**< parameter servers, one NIC each, that sum up gradients; 0: none */
     bool blocking;        /**< transfers keep devices busy (planner/pipeline/simulate.h) */
 } xm_runtime_t;
 

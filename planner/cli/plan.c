@@ -34,7 +34,7 @@ typedef struct plan_options {
     const char *output, *plot, *schedule, *like;
     const char *layers, *layer_pattern, *planner, *request;
     xm_cli_list_t dims;
-    int devices, submeshes, seed, budget, objective;
+    int devices, submeshes, seed, budget, objective, servers;
     uint64_t bandwidth;
     double overlap, time_limit, min_throughput, alpha;
     xm_cli_json_t json;
@@ -294,6 +294,24 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
     return status;
 }
 
+/* Replaces the profile by one whose gradients go to so many parameter servers. */
+static xm_status_t set_servers(int servers, xm_cluster_profile_t **profile)
+{
+    xm_runtime_t runtime = *xm_cluster_profile_runtime(*profile);
+    xm_cluster_profile_t *changed = NULL;
+    char note[64];
+    xm_status_t status;
+
+    runtime.servers = servers;
+    (void)snprintf(note, sizeof(note), "gradients go to %d parameter servers", servers);
+    status = xm_cluster_profile_set_runtime(*profile, &runtime, note, &changed);
+    if (status == XM_OK) {
+        xm_cluster_profile_destroy(*profile);
+        *profile = changed;
+    }
+    return status;
+}
+
 static xm_status_t search(const plan_options_t *o)
 {
     ap_planner_params_t params = AP_PLANNER_PARAMS_INIT;
@@ -308,6 +326,9 @@ static xm_status_t search(const plan_options_t *o)
     if (status == XM_OK) {
         status = ap_command_load_cluster(o->search.cluster, o->search.hosts,
                                          o->search.devices_per_host, o->overlap, &profile);
+    }
+    if (status == XM_OK && o->servers > 0) {
+        status = set_servers(o->servers, &profile);
     }
     if (status == XM_OK) {
         params.profile = profile;
@@ -375,6 +396,7 @@ static const char *const asking[] = {"model",
                                      "memory-reserve",
                                      "all-devices",
                                      "overlap",
+                                     "servers",
                                      "objective",
                                      "min-throughput",
                                      "alpha",
@@ -508,6 +530,9 @@ int ap_command_plan(int argc, char *const *argv)
         {"overlap", 0, XM_CLI_DOUBLE, &o.overlap, "PART", 0, 1,
          "Part of the gradients' collectives that hides behind the backward pass, 0 to 1 "
          "(default: the profile's)."},
+        {"servers", 0, XM_CLI_INT, &o.servers, "COUNT", 1, 1 << 20,
+         "Gradients are summed up by so many parameter servers, of a NIC each (default: the "
+         "profile's, or none)."},
         {"schedule", 0, XM_CLI_STRING, &o.schedule, "NAME", 0, 0,
          "Pipeline schedule: 1f1b (default), auto, gpipe, eager-1f1b, eager-1f1b-w, zb-h1, "
          "zb-h2 or pipedream-2bw."},

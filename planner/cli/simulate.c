@@ -27,6 +27,7 @@ typedef struct simulate_options {
     ap_token_slices_t cut;
     ap_plan_simulation_t how; /* 0: the default of the schedule */
     int micro_batches, seed;
+    double slowdown, host_gbps; /* negative: the profile's */
     xm_cli_json_t json;
 } simulate_options_t;
 
@@ -38,7 +39,7 @@ static const char *seconds_text(int64_t nanoseconds, char *text)
 /* Times are whole nanoseconds in the simulation, so idle time is exactly what busy time and
  * transfers leave of the makespan. */
 static void print_table(const ap_plan_t *plan, const ap_schedule_t *schedule,
-                        const ap_pipeline_run_t *run)
+                        const ap_pipeline_run_t *run, bool swap)
 {
     char step[TEXT], makespan[TEXT];
 
@@ -50,12 +51,14 @@ static void print_table(const ap_plan_t *plan, const ap_schedule_t *schedule,
     for (int device = 0; device < run->devices; ++device) {
         const ap_pipeline_device_t *of = &run->device[device];
         char busy[TEXT], transfers[TEXT], idle[TEXT], bytes[TEXT];
+        int64_t held = of->peak_bytes, two = 2 * of->peak_bytes / of->peak_in_flight;
 
         (void)printf("  %5d %12s %12s %12s %9d %16s\n", device, seconds_text(of->busy_ns, busy),
                      seconds_text(of->transfer_ns, transfers),
                      seconds_text(run->makespan_ns - of->busy_ns - of->transfer_ns, idle),
                      of->peak_in_flight,
-                     xm_text_format_bytes((uint64_t)of->peak_bytes, bytes, sizeof(bytes)));
+                     xm_text_format_bytes((uint64_t)(swap && two < held ? two : held), bytes,
+                                          sizeof(bytes)));
     }
     (void)printf("step %s", seconds_text(run->step_ns, step));
     if (schedule->batches > 1) {
@@ -101,7 +104,7 @@ static xm_status_t write_run(const simulate_options_t *o, const ap_plan_t *plan,
         if (o->cut.count > 0) {
             print_slices(&o->cut);
         }
-        print_table(plan, schedule, run);
+        print_table(plan, schedule, run, o->how.swap);
     }
     if (status == XM_OK && o->trace != NULL) {
         status = ap_pipeline_trace(schedule, run, o->trace);
@@ -142,6 +145,12 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     if (profile != NULL) {
         o->how.runtime = *xm_cluster_profile_runtime(profile);
     }
+    if (o->slowdown >= 0) {
+        o->how.runtime.slowdown = o->slowdown;
+    }
+    if (o->host_gbps >= 0) {
+        o->how.runtime.host_link = 1e9 / 8 * o->host_gbps;
+    }
     if (status == XM_OK && o->slice_times != NULL) {
         int64_t rounds =
             o->micro_batches > 0 ? o->micro_batches : ap_plan_info(plan)->micro_batches;
@@ -166,7 +175,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
 
 int ap_command_simulate(int argc, char *const *argv)
 {
-    simulate_options_t o = {.how = AP_PLAN_SIMULATION_INIT};
+    simulate_options_t o = {.how = AP_PLAN_SIMULATION_INIT, .slowdown = -1.0, .host_gbps = -1.0};
     const xm_cli_option_t table[] = {
         {"schedule", 0, XM_CLI_STRING, &o.schedule, "NAME", 0, 0,
          "gpipe, 1f1b, interleaved, eager-1f1b, eager-1f1b-w, chimera, zb-h1, zb-h2, "
@@ -187,6 +196,17 @@ int ap_command_simulate(int argc, char *const *argv)
         {"jitter", 0, XM_CLI_DOUBLE, &o.how.jitter, "SHARE", 0, 1,
          "Passes and messages take up to this share more or less than their time (default 0)."},
         {"seed", 0, XM_CLI_INT, &o.seed, "NUMBER", 0, INT_MAX, "Of the jitter (default 0)."},
+        {"slowdown", 0, XM_CLI_DOUBLE, &o.slowdown, "SHARE", 0, 100,
+         "Passes take this share longer while their device sends or receives (default: the "
+         "profile's, or 0)."},
+        {"swap", 0, XM_CLI_FLAG, &o.how.swap, NULL, 0, 0,
+         "Activations wait in host memory; the device has those of two micro-batches."},
+        {"offload", 0, XM_CLI_FLAG, &o.how.offload, NULL, 0, 0,
+         "Weights, gradients and optimizer state come from host memory and go back once a step."},
+        {"host-gbps", 0, XM_CLI_DOUBLE, &o.host_gbps, "GBPS", 0, 1e6,
+         "Gbit/s between a device and host memory, each way (default: the profile's)."},
+        {"fold", 0, XM_CLI_FLAG, &o.how.fold, NULL, 0, 0,
+         "The plan's stages are the virtual ones, several to a device."},
         {"blocking", 0, XM_CLI_FLAG, &o.how.blocking, NULL, 0, 0,
          "Transfers keep their devices busy instead of overlapping with passes."},
         {"cluster", 0, XM_CLI_STRING, &o.cluster, "FILE", 0, 0,

@@ -452,6 +452,15 @@ double ap_cost_op(const ap_cost_mesh_t *mesh, ap_op_kind_t kind, ap_dtype_t dtyp
     return roofline > 0 && here != roofline ? measured * (here / roofline) : measured;
 }
 
+/* All devices push their gradients to parameter servers, and pull parameters while others push:
+ * what is longer, the way through the servers' NICs or that through the busiest host's. */
+static double server_seconds(const ap_cost_mesh_t *mesh, double servers, double bytes)
+{
+    double all = (double)mesh->hosts * mesh->devices / servers;
+
+    return bytes * fmax(all, mesh->devices) / mesh->nic;
+}
+
 double ap_cost_gradient_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
                                    unsigned axes, double bytes)
 {
@@ -459,7 +468,11 @@ double ap_cost_gradient_collective(const ap_cost_mesh_t *mesh, ap_collective_kin
     double alone = profile == NULL ? 1 : 1 - xm_cluster_profile_gradient_overlap(profile);
     double bucket = profile == NULL ? 0 : xm_cluster_profile_runtime(profile)->bucket;
     double joined = kind == AP_ALL_REDUCE && bytes < bucket ? bucket : bytes;
+    double servers = profile == NULL ? 0 : xm_cluster_profile_runtime(profile)->servers;
 
+    if (servers > 0 && ap_cost_mesh_devices(mesh, axes) > 1) {
+        return alone * server_seconds(mesh, servers, bytes);
+    }
     return joined > 0 ? alone * (bytes / joined) * ap_cost_collective_over(mesh, kind, axes, joined)
                       : 0;
 }

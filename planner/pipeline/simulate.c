@@ -47,6 +47,9 @@ typedef struct simulation {
     int *next;           /* [device] */
     int **order;         /* [device][next]: entries in the order in which they run */
     int *in_flight;
+    int *moving;                  /* [device]: messages on the way from or to it */
+    ap_pipeline_span_t **running; /* [device]: of its pass, NULL: none that may be slowed down */
+    int64_t **ending;             /* [device]: where else that pass' end is noted */
     int64_t now;
     xm_arena_t arena;
 } simulation_t;
@@ -108,6 +111,42 @@ static void note_update(simulation_t *simulation, int device, int batch, int64_t
     }
 }
 
+static double pace(const simulation_t *simulation, int device)
+{
+    return simulation->moving[device] > 0 && !simulation->times->blocking
+               ? 1.0 + simulation->times->slowdown
+               : 1.0;
+}
+
+/* A message begins or ends at a device, whose pass goes on at another pace. */
+static void count_message(simulation_t *simulation, int device, int change)
+{
+    double before = pace(simulation, device), after;
+    int64_t *clock = &simulation->clock[device], more;
+
+    simulation->moving[device] += change;
+    after = pace(simulation, device);
+    if (before == after || simulation->running[device] == NULL || *clock <= simulation->now) {
+        return;
+    }
+    more = (int64_t)((double)(*clock - simulation->now) * (after / before - 1.0));
+    *clock += more;
+    simulation->running[device]->end_ns += more;
+    *simulation->ending[device] += more;
+    simulation->run->device[device].busy_ns += more;
+    ap_wake_queue_set(&simulation->queue, device, *clock);
+}
+
+static void note_end(simulation_t *simulation, int device, int direction,
+                     const ap_schedule_op_t *op, ap_pipeline_span_t *span)
+{
+    int64_t *end = &simulation->passed[part_of(simulation->schedule, direction, op->stage, op)];
+
+    *end = span->end_ns;
+    simulation->running[device] = span;
+    simulation->ending[device] = end;
+}
+
 /* Runs a pass; false while it has to wait for another device. */
 static bool run_pass(simulation_t *simulation, int device, const ap_schedule_op_t *op,
                      ap_pipeline_span_t *span)
@@ -125,17 +164,20 @@ static bool run_pass(simulation_t *simulation, int device, const ap_schedule_op_
         return false;
     }
     span->start_ns = later(simulation->clock[device], input);
-    span->end_ns = span->start_ns + ap_pipeline_pass_time(schedule, simulation->times, op);
+    span->end_ns =
+        span->start_ns + (int64_t)((double)ap_pipeline_pass_time(schedule, simulation->times, op) *
+                                   pace(simulation, device));
+    simulation->running[device] = NULL;
     simulation->clock[device] = span->end_ns;
     of->busy_ns += span->end_ns - span->start_ns;
     of->first_ns = of->first_ns < 0 ? span->start_ns : of->first_ns;
     if (op->pass == AP_PASS_FORWARD) {
-        simulation->passed[part_of(schedule, ACTIVATION, op->stage, op)] = span->end_ns;
+        note_end(simulation, device, ACTIVATION, op, span);
         if (++simulation->in_flight[device] > of->peak_in_flight) {
             of->peak_in_flight = simulation->in_flight[device];
         }
     } else if (op->pass == AP_PASS_BACKWARD) {
-        simulation->passed[part_of(schedule, GRADIENT, op->stage, op)] = span->end_ns;
+        note_end(simulation, device, GRADIENT, op, span);
         --simulation->in_flight[device];
     } else if (op->pass == AP_PASS_UPDATE) {
         note_update(simulation, device, op->micro_batch, span->end_ns);
@@ -183,11 +225,31 @@ static message_t *message_of(const simulation_t *simulation, const ap_schedule_o
     return NULL;
 }
 
+/* The devices at the ends of a channel. */
+static void ends_of(const simulation_t *simulation, int channel, int *from, int *to)
+{
+    int devices = simulation->schedule->devices, skip = channel / 2 - devices;
+
+    if (skip >= 0) {
+        const ap_pipeline_skip_t *at = &simulation->times->skips[skip];
+
+        *from = channel % 2 == 0 ? at->from : at->to;
+        *to = channel % 2 == 0 ? at->to : at->from;
+        return;
+    }
+    *from = channel / 2;
+    *to = channel % 2 == 1 ? (*from + 1) % devices : (*from + devices - 1) % devices;
+}
+
 /* The first message of a channel leaves. */
 static void start_message(simulation_t *simulation, int channel)
 {
     message_t *message = simulation->channels[channel].first;
+    int from, to;
 
+    ends_of(simulation, channel, &from, &to);
+    count_message(simulation, from, 1);
+    count_message(simulation, to, 1);
     message->start = simulation->now;
     ap_pipeline_share_begin(simulation->share, channel, simulation->now, message->time,
                             wake_channel, simulation);
@@ -353,22 +415,6 @@ static void advance(simulation_t *simulation, int device)
     }
 }
 
-/* The devices at the ends of a channel. */
-static void ends_of(const simulation_t *simulation, int channel, int *from, int *to)
-{
-    int devices = simulation->schedule->devices, skip = channel / 2 - devices;
-
-    if (skip >= 0) {
-        const ap_pipeline_skip_t *at = &simulation->times->skips[skip];
-
-        *from = channel % 2 == 0 ? at->from : at->to;
-        *to = channel % 2 == 0 ? at->to : at->from;
-        return;
-    }
-    *from = channel / 2;
-    *to = channel % 2 == 1 ? (*from + 1) % devices : (*from + devices - 1) % devices;
-}
-
 /* A message is there; the next one may leave. The receiver may wait for it, and so may a blocked
  * sender. The span of several messages that left together is from the first to the last. */
 static void end_message(simulation_t *simulation, int index)
@@ -379,6 +425,8 @@ static void end_message(simulation_t *simulation, int index)
     int from, to;
 
     ends_of(simulation, index, &from, &to);
+    count_message(simulation, from, -1);
+    count_message(simulation, to, -1);
     message->end = simulation->now;
     span->start_ns =
         span->end_ns == 0 || message->start < span->start_ns ? message->start : span->start_ns;
@@ -493,6 +541,9 @@ static bool allocate(simulation_t *simulation)
     simulation->first_end = xm_arena_get(&simulation->arena, devices, sizeof(int64_t));
     simulation->next = xm_arena_get(&simulation->arena, devices, sizeof(int));
     simulation->in_flight = xm_arena_get(&simulation->arena, devices, sizeof(int));
+    simulation->moving = xm_arena_get(&simulation->arena, devices, sizeof(int));
+    simulation->running = xm_arena_get(&simulation->arena, devices, sizeof(*simulation->running));
+    simulation->ending = xm_arena_get(&simulation->arena, devices, sizeof(int64_t *));
     simulation->order = xm_arena_get(&simulation->arena, devices, sizeof(int *));
     all = !run->arena.failed && !simulation->arena.failed;
     run->devices = schedule->devices;

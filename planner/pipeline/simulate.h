@@ -56,6 +56,9 @@ typedef struct ap_pipeline_times {
     const ap_pipeline_use_t *uses;
     int use_count;
     bool blocking;
+    /** Passes take so much of their time more while a message is on its way from or to their device
+     * (Proteus); 0: as long as ever. */
+    double slowdown;
     /** Passes and messages take up to this share more or less than their time, evenly spread, the
      * same ones with the same seed whatever their order is. */
     double jitter;

@@ -51,9 +51,10 @@ typedef struct ap_pipeline_step {
     int slices;         /**< 0: 1 */
     /** Slices of unlike lengths instead; NULL: equal ones. */
     const ap_token_slices_t *cut;
-    int batches;   /**< as in ap_schedule_params_t */
-    bool blocking; /**< transfers keep devices busy */
-    double jitter; /**< as in ap_pipeline_times_t, with its seed */
+    int batches;     /**< as in ap_schedule_params_t */
+    double slowdown; /**< as in ap_pipeline_times_t */
+    bool blocking;   /**< transfers keep devices busy */
+    double jitter;   /**< as in ap_pipeline_times_t, with its seed */
     uint64_t seed;
     const ap_pipeline_stage_t *stages;
     int stage_count;

@@ -72,6 +72,9 @@ xm_status_t ap_pipeline_times_check(const ap_schedule_t *schedule, const ap_pipe
                 {"update", times->update, schedule->stages}};
     double total = 0.0;
 
+    if (!(times->slowdown >= 0.0 && times->slowdown <= 100.0)) {
+        return XM_INVALID("passes cannot be slowed down by %g of their time", times->slowdown);
+    }
     if (!(times->jitter >= 0.0 && times->jitter <= 1.0)) {
         return XM_INVALID("times cannot vary by %g of themselves", times->jitter);
     }
@@ -99,6 +102,7 @@ xm_status_t ap_pipeline_times_check(const ap_schedule_t *schedule, const ap_pipe
     }
     /* Twice the total is more than any clock can reach, even if nothing overlaps; so no sum of
      * times overflows. */
+    total *= 1.0 + times->slowdown;
     if (total * schedule->micro_batches * schedule->batches * 2.0 > (double)INT64_MAX / 4) {
         return XM_INVALID("the passes of %d micro-batches take %g ns: too long",
                           schedule->micro_batches * schedule->batches, total);

@@ -119,23 +119,29 @@ static double factor(double times)
     return times > 0 ? times : 1;
 }
 
-static void fill_stages(const ap_plan_t *plan, const xm_runtime_t *runtime,
+/* What waits in host memory goes over the link to it, in both directions at a time: with a pass of
+ * another micro-batch, or beside the updates. A pass is as long as the longer of both. */
+static void fill_stages(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
                         ap_pipeline_stage_t *stages)
 {
+    const xm_runtime_t *runtime = &simulation->runtime;
+
     for (int i = 0; i < ap_plan_stages(plan); ++i) {
         const ap_plan_stage_t *of = ap_plan_stage(plan, i);
+        double moved = simulation->swap ? of->activation_bytes / runtime->host_link : 0.0;
+        double state = simulation->offload ? of->state_bytes / runtime->host_link : 0.0;
 
-        stages[i] =
-            (ap_pipeline_stage_t){.forward = of->forward + runtime->pass,
-                                  .backward = of->backward + runtime->pass,
-                                  .once = factor(runtime->collective) * of->sync + of->update,
-                                  .activation_bytes = of->activation_bytes,
-                                  .recompute = of->recompute};
+        stages[i] = (ap_pipeline_stage_t){.forward = fmax(of->forward + runtime->pass, moved),
+                                          .backward = fmax(of->backward + runtime->pass, moved),
+                                          .once = factor(runtime->collective) * of->sync +
+                                                  of->update + state,
+                                          .activation_bytes = of->activation_bytes,
+                                          .recompute = of->recompute};
     }
 }
 
 /* Runs a plan whose boundaries are priced as it predicts, or anew by @p cross_mesh. */
-static xm_status_t run_plan(const ap_plan_t *plan, const xm_runtime_t *runtime,
+static xm_status_t run_plan(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
                             ap_cross_mesh_t *cross_mesh, ap_pipeline_step_t *step,
                             ap_schedule_t **schedule, ap_pipeline_run_t **run)
 {
@@ -153,7 +159,7 @@ static xm_status_t run_plan(const ap_plan_t *plan, const xm_runtime_t *runtime,
         status = XM_NO_MEMORY("%zu stages", count);
         goto clear;
     }
-    fill_stages(plan, runtime, stages);
+    fill_stages(plan, simulation, stages);
     step->stages = stages;
     step->stage_count = (int)count;
     step->transfers = transfers;
@@ -190,6 +196,7 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
                                .slices = simulation->slices,
                                .cut = simulation->cut,
                                .batches = simulation->batches,
+                               .slowdown = simulation->runtime.slowdown,
                                .jitter = simulation->jitter,
                                .seed = simulation->seed,
                                .blocking = simulation->blocking || simulation->runtime.blocking};
@@ -197,6 +204,9 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
     ap_plan_view_t view;
     xm_status_t status;
 
+    if ((simulation->swap || simulation->offload) && !(simulation->runtime.host_link > 0)) {
+        return XM_INVALID("the link to host memory has no rate");
+    }
     if (micro_batches > INT32_MAX) {
         return XM_INVALID("%" PRId64 " micro-batches are too many", micro_batches);
     }
@@ -209,14 +219,14 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
         step.virtual_stages = 1;
     }
     if (simulation->profile == NULL) {
-        return run_plan(plan, &simulation->runtime, NULL, &step, schedule, run);
+        return run_plan(plan, simulation, NULL, &step, schedule, run);
     }
     status = ap_plan_view_open(plan, simulation->profile, &view);
     if (status == XM_OK) {
         status = ap_cross_mesh_create(view.profile, &cross_mesh);
     }
     if (status == XM_OK) {
-        status = run_plan(view.plan, &simulation->runtime, cross_mesh, &step, schedule, run);
+        status = run_plan(view.plan, simulation, cross_mesh, &step, schedule, run);
     }
     ap_cross_mesh_destroy(cross_mesh);
     ap_plan_view_close(&view);

@@ -32,7 +32,11 @@ typedef struct ap_plan_simulation {
     /** Prices the reshardings anew, on this profile of the plan's hosts and devices; NULL: as the
      * plan predicts them. */
     const xm_cluster_profile_t *profile;
-    bool fold; /**< the stages are the virtual ones, several to a device */
+    /** Activations wait in host memory between the passes of a micro-batch (vPipe), the device has
+     * those of two: one in a pass, one on the way. */
+    bool swap;
+    bool offload; /**< the state comes from host memory and goes back, once a step (PatrickStar) */
+    bool fold;    /**< the stages are the virtual ones, several to a device */
 } ap_plan_simulation_t;
 
 #define AP_PLAN_SIMULATION_INIT                                                                    \
