@@ -7,7 +7,10 @@
  */
 #pragma once
 
+#ifndef __CUDA__
 #include "comm/memory/cuda_private.h"
 #include "comm/memory/memory.h"
 #include "comm/memory/shared_memory.h"
 #include "comm/memory/strided.h"
+#endif
+#include "comm/memory/cuda_kernel.h" /* what kernels of other rooms are written in, too */

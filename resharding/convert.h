@@ -6,4 +6,5 @@
  */
 #pragma once
 
+#include "resharding/convert/arithmetic.h"
 #include "resharding/convert/kernels.h"

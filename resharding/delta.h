@@ -8,3 +8,4 @@
 
 #include "resharding/delta/changes.h"
 #include "resharding/delta/encoding.h"
+#include "resharding/delta/mirror.h"

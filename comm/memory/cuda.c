@@ -5,6 +5,7 @@
  * again, because the thread belongs to an application that has a current context of its own.
  * Queues never block on the legacy default stream, which would order them after everything the
  * application does. */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -263,6 +264,29 @@ static xm_status_t cuda_mark_test(xm_memory_mark_t *base)
     return status;
 }
 
+/* Polls, as all that waits for the device does: an event has no file descriptor. */
+xm_status_t xm_memory_queue_finish(xm_memory_queue_t *queue, double seconds)
+{
+    const double deadline = xm_clock_seconds() + seconds;
+    xm_memory_mark_t *mark;
+    xm_status_t status = xm_memory_mark_create(queue->space, &mark);
+
+    if (status < 0) {
+        return status;
+    }
+    status = xm_memory_mark_set(mark, queue);
+    while (status == XM_OK && (status = xm_memory_mark_test(mark)) == XM_IN_PROGRESS) {
+        status =
+            xm_clock_seconds() < deadline
+                ? XM_OK
+                : xm_error_set(XM_ERR_TIMEOUT, "device %d has not done in %.3g s what it was given",
+                               queue->space->device, seconds);
+        (void)sched_yield();
+    }
+    xm_memory_mark_destroy(mark);
+    return status;
+}
+
 /* Ends the space. Memory of other processes is closed while the context is current; a context
  * that was only borrowed is left alone. */
 static void cuda_destroy(xm_memory_space_t *base)
@@ -271,8 +295,8 @@ static void cuda_destroy(xm_memory_space_t *base)
 
     if (space->context != NULL && xm_cuda_enter(space) == XM_OK) {
         xm_cuda_close_all(space);
-        if (space->module != NULL) {
-            (void)space->driver.cuModuleUnload(space->module);
+        for (int m = 0; m < XM_CUDA_MODULES && space->loaded[m].image != NULL; ++m) {
+            (void)space->driver.cuModuleUnload(space->loaded[m].module);
         }
         xm_cuda_leave(space);
     }
@@ -294,6 +318,7 @@ static const xm_memory_ops_t cuda_ops = {.name = "cuda",
                                          .queue_create = cuda_queue_create,
                                          .queue_destroy = cuda_queue_destroy,
                                          .queue_copy = xm_cuda_queue_copy,
+                                         .queue_launch = xm_cuda_queue_launch,
                                          .queue_await = cuda_queue_await,
                                          .mark_create = cuda_mark_create,
                                          .mark_destroy = cuda_mark_destroy,

@@ -9,6 +9,10 @@
 #include "comm/base.h"
 #include "comm/memory/cuda_private.h"
 
+/* PTX as a string; empty where crossmesh was built without it. */
+extern const unsigned char xm_cuda_kernels[];
+extern const size_t xm_cuda_kernels_size;
+
 /* Blocks that each multiprocessor has at a time; more of a grid than that would only wait. */
 enum { BLOCKS_PER_MULTIPROCESSOR = 8 };
 
@@ -25,20 +29,76 @@ static void do_without(xm_cuda_space_t *space, const char *what, int result)
     xm_log_debug("%s; strided copies are the driver's now", xm_last_error());
 }
 
+/* A module of kernels, loaded once. */
+static int load(xm_cuda_space_t *space, const unsigned char *image, void **module)
+{
+    int m = 0, result = XM_CU_SUCCESS;
+
+    while (m < XM_CUDA_MODULES - 1 && space->loaded[m].image != NULL &&
+           space->loaded[m].image != image) {
+        ++m;
+    }
+    if (space->loaded[m].image != image) {
+        result = space->driver.cuModuleLoadData(&space->loaded[m].module, image);
+        space->loaded[m].image = result == XM_CU_SUCCESS ? image : NULL;
+    }
+    *module = space->loaded[m].module;
+    return result;
+}
+
+/* As many blocks as run at a time, at most; each thread then takes several items. */
+static unsigned blocks_of(const xm_cuda_space_t *space, int64_t items, int each)
+{
+    const int64_t block = XM_KERNEL_THREADS * (int64_t)each;
+    const int64_t most = (int64_t)space->multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
+    const int64_t blocks = (items + block - 1) / block;
+
+    return (unsigned)(blocks < most ? blocks : most);
+}
+
+xm_status_t xm_cuda_queue_launch(xm_memory_queue_t *base, const xm_memory_kernels_t *kernels,
+                                 const char *name, void *args, int64_t items)
+{
+    xm_cuda_space_t *space = xm_cuda_space_of(base->space);
+    void *arguments[] = {args}, *module, *function = NULL;
+    xm_status_t status = items > 0 ? xm_cuda_enter(space) : XM_OK;
+
+    if (*kernels->size == 0) {
+        status =
+            XM_UNSUPPORTED("crossmesh was built without clang, which makes the kernel %s", name);
+    }
+    if (status < 0 || items == 0) {
+        return status;
+    }
+    status = xm_cuda_check(space, "cuModuleLoadData", load(space, kernels->image, &module));
+    if (status == XM_OK) {
+        status =
+            xm_cuda_check(space, name, space->driver.cuModuleGetFunction(&function, module, name));
+    }
+    if (status == XM_OK) {
+        status = xm_cuda_check(space, "cuLaunchKernel",
+                               space->driver.cuLaunchKernel(
+                                   function, blocks_of(space, items, 1), 1, 1, XM_KERNEL_THREADS, 1,
+                                   1, 0, ((xm_cuda_queue_t *)base)->stream, arguments, NULL));
+    }
+    xm_cuda_leave(space);
+    return status;
+}
+
 /* Loads the kernels of this device's architecture, if the build has any. All of them or none
  * are used. */
 void xm_cuda_load_kernels(xm_cuda_space_t *space)
 {
     const xm_cuda_driver_t *driver = &space->driver;
+    void *module;
     int result;
 
     if (xm_cuda_kernels_size == 0) {
         xm_log_debug("built without clang: strided copies on CUDA devices are the driver's");
         return;
     }
-    result = driver->cuModuleLoadData(&space->module, xm_cuda_kernels);
+    result = load(space, xm_cuda_kernels, &module);
     if (result != XM_CU_SUCCESS) {
-        space->module = NULL;
         do_without(space, "cuModuleLoadData", result);
         return;
     }
@@ -47,7 +107,7 @@ void xm_cuda_load_kernels(xm_cuda_space_t *space)
             char name[32];
 
             (void)snprintf(name, sizeof(name), XM_KERNEL_PREFIX "%d_%s", 1 << u, shape_names[s]);
-            result = driver->cuModuleGetFunction(&space->kernels[u][s], space->module, name);
+            result = driver->cuModuleGetFunction(&space->kernels[u][s], module, name);
             if (result != XM_CU_SUCCESS) {
                 do_without(space, name, result);
                 return;
@@ -91,14 +151,10 @@ static bool find_shape(const xm_strided_copy_t *copy, shape_t *shape)
     return shape->inner <= XM_KERNEL_MAX_UNITS;
 }
 
-/* Launches at most as many blocks as run at a time; each thread then takes several units. */
 static int launch(xm_cuda_space_t *space, const shape_t *shape, xm_kernel_args_t *args,
                   void *stream)
 {
     void *arguments[] = {args};
-    unsigned block = XM_KERNEL_THREADS * XM_KERNEL_UNROLL;
-    unsigned blocks = (args->count + block - 1) / block;
-    unsigned most = (unsigned)space->multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
     int u = 0;
 
     while (1 << u < shape->unit) {
@@ -107,8 +163,8 @@ static int launch(xm_cuda_space_t *space, const shape_t *shape, xm_kernel_args_t
     return space->driver.cuLaunchKernel(space->kernels[u][args->dims == 2   ? 0
                                                           : args->dims == 3 ? 1
                                                                             : 2],
-                                        blocks < most ? blocks : most, 1, 1, XM_KERNEL_THREADS, 1,
-                                        1, 0, stream, arguments, NULL);
+                                        blocks_of(space, args->count, XM_KERNEL_UNROLL), 1, 1,
+                                        XM_KERNEL_THREADS, 1, 1, 0, stream, arguments, NULL);
 }
 
 /* Fills in the arguments of one launch: the inner dimensions as they are, and one index of each

@@ -4,31 +4,14 @@
  * read and write neighbouring bytes as far as a row goes, on both sides, and several short rows
  * share a warp. A thread loads several units before it stores the first.
  *
- * Clang compiles this to PTX, without anything of CUDA's toolkit. The stand-in for CUDA's driver
- * in the tests compiles the same text as C: it then gives XM_KERNEL_ENTRY, the number of the
- * thread that runs and of all threads, and how a unit is loaded and stored.
+ * The stand-in for CUDA's driver in the tests compiles the same text as C (cuda_kernel.h); it then
+ * says how a unit is loaded and stored, too.
  */
 #include "comm/memory/cuda_kernel.h"
 
 #ifdef __CUDA__
 /* As many bytes as the largest unit has: a smaller unit is in the first of them. */
 typedef unsigned long long xm_unit_t __attribute__((vector_size(16)));
-
-/* Tiles and pack buffers, also pinned ones of the host, are all in the global address space. */
-#define GLOBAL(type, address) (*(__attribute__((address_space(1))) type *)(address))
-#define XM_KERNEL_ENTRY                                                                            \
-    extern "C" __attribute__((global)) __attribute__((launch_bounds(XM_KERNEL_THREADS)))
-
-XM_KERNEL_INLINE unsigned xm_kernel_thread()
-{
-    return (unsigned)__nvvm_read_ptx_sreg_ctaid_x() * (unsigned)__nvvm_read_ptx_sreg_ntid_x() +
-           (unsigned)__nvvm_read_ptx_sreg_tid_x();
-}
-
-XM_KERNEL_INLINE unsigned xm_kernel_threads()
-{
-    return (unsigned)__nvvm_read_ptx_sreg_nctaid_x() * (unsigned)__nvvm_read_ptx_sreg_ntid_x();
-}
 
 XM_KERNEL_INLINE void xm_unit_load(xm_unit_t *unit, unsigned long long from, int bytes)
 {
@@ -109,10 +92,7 @@ XM_KERNEL_INLINE void copy_units(const xm_kernel_args_t *args, int dims, int byt
 }
 
 #define XM_KERNEL(bytes, shape, dims)                                                              \
-    XM_KERNEL_ENTRY void xm_copy_u##bytes##_##shape(const xm_kernel_args_t args)                   \
-    {                                                                                              \
-        copy_units(&args, dims, bytes);                                                            \
-    }
+    XM_KERNEL_ENTRY(xm_copy_u##bytes##_##shape, xm_kernel_args_t, copy_units(args, dims, bytes))
 
 #define XM_KERNELS(kernel)                                                                         \
     kernel(1, d2, 2) kernel(1, d3, 3) kernel(1, dn, 0) kernel(2, d2, 2) kernel(2, d3, 3)           \

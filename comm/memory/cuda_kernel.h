@@ -10,9 +10,41 @@
  */
 #pragma once
 
-#ifdef __CUDA__ /* clang compiles for a device */
+/*
+ * The language of kernels. Clang compiles them to PTX, without anything of CUDA's toolkit. The
+ * stand-in for CUDA's driver in the tests compiles the same text as C: it then gives
+ * XM_KERNEL_ENTRY, the number of the thread that runs and of all threads, and how memory is
+ * accessed.
+ */
+#ifdef __CUDA__
 #define XM_KERNEL_INLINE                                                                           \
     static __attribute__((device)) inline __attribute__((always_inline, unused))
+/* Tiles and pack buffers, also pinned ones of the host, are all in the global address space. */
+#define GLOBAL(type, address)                 (*(__attribute__((address_space(1))) type *)(address))
+#define XM_KERNEL_LOAD(type, address)         GLOBAL(const type, address)
+#define XM_KERNEL_STORE(type, address, value) (GLOBAL(type, address) = (type)(value))
+/* The larger of two numbers, whoever else raises this one. */
+#define XM_KERNEL_RAISE(address, value)                                                            \
+    ((void)__nvvm_atom_max_gen_ui((unsigned *)(address), (value)))
+#define XM_KERNEL_ENTRY(name, type, body)                                                          \
+    extern "C" __attribute__((global)) __attribute__((launch_bounds(XM_KERNEL_THREADS))) void      \
+    name(const type given)                                                                         \
+    {                                                                                              \
+        const type *args = &given;                                                                 \
+                                                                                                   \
+        body;                                                                                      \
+    }
+
+XM_KERNEL_INLINE unsigned xm_kernel_thread()
+{
+    return (unsigned)__nvvm_read_ptx_sreg_ctaid_x() * (unsigned)__nvvm_read_ptx_sreg_ntid_x() +
+           (unsigned)__nvvm_read_ptx_sreg_tid_x();
+}
+
+XM_KERNEL_INLINE unsigned xm_kernel_threads()
+{
+    return (unsigned)__nvvm_read_ptx_sreg_nctaid_x() * (unsigned)__nvvm_read_ptx_sreg_ntid_x();
+}
 #else
 #define XM_KERNEL_INLINE static inline
 #endif

@@ -20,13 +20,18 @@ struct xm_cuda_opened {
     uint64_t base;
 };
 
+enum { XM_CUDA_MODULES = 4 }; /* more than there are rooms with kernels */
+
 typedef struct xm_cuda_space {
     xm_memory_space_t base;
     xm_cuda_driver_t driver;
     int device; /* the driver's handle of it */
     void *context;
     bool retained; /* the primary context, ours to release */
-    void *module;
+    struct {
+        const unsigned char *image;
+        void *module;
+    } loaded[XM_CUDA_MODULES];
     void *kernels[XM_KERNEL_UNITS][XM_KERNEL_SHAPES];
     int multiprocessors;
     int64_t max_pitch; /* of the driver's two-dimensional copies */
@@ -44,10 +49,6 @@ typedef struct xm_cuda_mark {
     bool set;
 } xm_cuda_mark_t;
 
-/* The kernels, PTX as a string; empty where crossmesh was built without it. */
-extern const unsigned char xm_cuda_kernels[];
-extern const size_t xm_cuda_kernels_size;
-
 static inline xm_cuda_space_t *xm_cuda_space_of(xm_memory_space_t *space)
 {
     return (xm_cuda_space_t *)space;
@@ -63,6 +64,8 @@ xm_status_t xm_cuda_check(const xm_cuda_space_t *space, const char *what, int re
 /* comm/memory/cuda_copy.c; with the context entered */
 void xm_cuda_load_kernels(xm_cuda_space_t *space);
 xm_status_t xm_cuda_queue_copy(xm_memory_queue_t *queue, const xm_strided_copy_t *copy);
+xm_status_t xm_cuda_queue_launch(xm_memory_queue_t *queue, const xm_memory_kernels_t *kernels,
+                                 const char *name, void *args, int64_t items);
 
 /* comm/memory/cuda_share.c */
 xm_status_t xm_cuda_share(xm_memory_space_t *space, const void *address, xm_memory_share_t *share);

@@ -82,6 +82,16 @@ static xm_status_t host_queue_copy(xm_memory_queue_t *queue, const xm_strided_co
     return XM_OK;
 }
 
+static xm_status_t host_queue_launch(xm_memory_queue_t *queue, const xm_memory_kernels_t *kernels,
+                                     const char *name, void *args, int64_t items)
+{
+    (void)queue;
+    (void)kernels;
+    (void)args;
+    (void)items;
+    return XM_UNSUPPORTED("%s is a kernel, and host memory has none", name);
+}
+
 /* Whatever a mark stands for has happened before it could be set. */
 static xm_status_t host_queue_await(xm_memory_queue_t *queue, xm_memory_mark_t *mark)
 {
@@ -144,6 +154,7 @@ static const xm_memory_ops_t host_ops = {.name = "host",
                                          .queue_create = host_queue_create,
                                          .queue_destroy = host_queue_destroy,
                                          .queue_copy = host_queue_copy,
+                                         .queue_launch = host_queue_launch,
                                          .queue_await = host_queue_await,
                                          .mark_create = host_mark_create,
                                          .mark_destroy = host_mark_destroy,

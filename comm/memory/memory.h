@@ -7,8 +7,8 @@
  * A *space* is the memory of one device (or the host's) as this process sees it: it allocates,
  * copies, and lets processes of the same machine open each other's allocations. A *queue* executes
  * strided copies in the order in which they were put there, while the caller does something else. A
- * *mark* is a point in a queue that can be polled. Nothing but destruction and xm_memory_copy()
- * waits for the device.
+ * *mark* is a point in a queue that can be polled. Nothing but destruction, xm_memory_copy() and
+ * xm_memory_queue_finish() waits for the device.
  *
  * CUDA is the driver's interface, opened at run time: where there is no driver, or none that works,
  * xm_memory_cuda_create() says so, and nothing else changes. Strided copies are kernels; without
@@ -74,6 +74,13 @@ typedef struct xm_strided_copy {
     int64_t first, count;
 } xm_strided_copy_t;
 
+/** Kernels of a room for CUDA devices, as its build embeds them (cmake/CudaKernels.cmake); a size
+ * of 0: it was built without clang. */
+typedef struct xm_memory_kernels {
+    const unsigned char *image;
+    const size_t *size;
+} xm_memory_kernels_t;
+
 typedef struct xm_memory_space xm_memory_space_t;
 typedef struct xm_memory_queue xm_memory_queue_t;
 typedef struct xm_memory_mark xm_memory_mark_t;
@@ -91,6 +98,8 @@ typedef struct xm_memory_ops {
     xm_status_t (*queue_create)(xm_memory_space_t *space, xm_memory_queue_t **queue);
     void (*queue_destroy)(xm_memory_queue_t *queue);
     xm_status_t (*queue_copy)(xm_memory_queue_t *queue, const xm_strided_copy_t *copy);
+    xm_status_t (*queue_launch)(xm_memory_queue_t *queue, const xm_memory_kernels_t *kernels,
+                                const char *name, void *args, int64_t items);
     xm_status_t (*queue_await)(xm_memory_queue_t *queue, xm_memory_mark_t *mark);
     xm_status_t (*mark_create)(xm_memory_space_t *space, xm_memory_mark_t **mark);
     void (*mark_destroy)(xm_memory_mark_t *mark);
@@ -195,6 +204,15 @@ static inline xm_status_t xm_memory_queue_copy(xm_memory_queue_t *queue,
     return queue->space->ops->queue_copy(queue, copy);
 }
 
+/** Puts a kernel into the queue, which takes the structure at @p args and goes through so many
+ *  items. XM_ERR_UNSUPPORTED: there are no kernels, in host memory too. */
+static inline xm_status_t xm_memory_queue_launch(xm_memory_queue_t *queue,
+                                                 const xm_memory_kernels_t *kernels,
+                                                 const char *name, void *args, int64_t items)
+{
+    return queue->space->ops->queue_launch(queue, kernels, name, args, items);
+}
+
 /** Lets what is put into the queue from now on wait for a mark. */
 static inline xm_status_t xm_memory_queue_await(xm_memory_queue_t *queue, xm_memory_mark_t *mark)
 {
@@ -226,6 +244,9 @@ static inline xm_status_t xm_memory_mark_stream(xm_memory_mark_t *mark, void *st
 {
     return mark->space->ops->mark_stream(mark, stream);
 }
+
+/** Waits, so many seconds at most, until all that is in the queue is done. */
+xm_status_t xm_memory_queue_finish(xm_memory_queue_t *queue, double seconds);
 
 /** XM_OK: all before the mark is done. XM_IN_PROGRESS: not yet. Negative: the device has failed. */
 static inline xm_status_t xm_memory_mark_test(xm_memory_mark_t *mark)

@@ -47,8 +47,13 @@
  * have changed, as it is, with 12 bytes before it. What has been found is on its way while the rest
  * is being compared.
  *
- * Buffers, ownership, threads and failures are as reshard.h says. Tiles lie in host memory; sources
- * may not be written during a commit. Where several ranks hold the same part of a source, it has to
+ * A tile on a CUDA device has a mirror in pinned host memory, and a source's shadow is on the
+ * device too: kernels find and write what has changed, and only that crosses the bus. What the
+ * device was given to do with a source has to be done when a commit begins, and what a commit
+ * writes is there when it ends.
+ *
+ * Buffers, ownership, threads and failures are as reshard.h says. Sources may not be written during
+ * a commit. Where several ranks hold the same part of a source, it has to
  * be the same on all.
  */
 #ifndef CROSSMESH_UPDATE_H
@@ -82,7 +87,7 @@ typedef struct xm_update_info {
 
 /**
  * Makes an update. Collective, with everything that xm_reshard_create() says; XM_ERR_UNSUPPORTED
- * for tiles on a device, and for a plan of the rest of a run. `device_peers` and `tensor_done` of
+ * for a plan of the rest of a run. `device_peers` and `tensor_done` of
  * the parameters have no meaning.
  */
 XM_API xm_status_t xm_update_create(xm_worker_t *worker, const xm_reshard_params_t *params,
@@ -126,6 +131,13 @@ XM_API xm_status_t xm_update_continue(xm_worker_t *worker, const xm_reshard_para
  * xm_reshard_post(). @p info may be NULL.
  */
 XM_API xm_status_t xm_update_commit(xm_update_t *update, int64_t deadline, xm_update_info_t *info);
+
+/**
+ * Which elements of this rank's destination tile of a tensor the last commit has written: a bit for
+ * each, in the order of the tile, in words of 64, the lowest first; for those who hand on what has
+ * changed. None where it failed before that.
+ */
+XM_API xm_status_t xm_update_changed(const xm_update_t *update, int tensor, uint64_t *bits);
 
 /**
  * The version that this rank's destinations have: 0 when they have none, or are being written. Any

@@ -3,6 +3,9 @@
 #include <crossmesh/convert.h>
 
 #include "comm/base.h"
+#include "comm/memory.h"
+#include "resharding/convert/arithmetic.h"
+#include "resharding/convert/convert_kernel.h"
 #include "resharding/convert/kernels.h"
 
 /* Blocks of a kind; 0 columns: a row has one block. */
@@ -16,6 +19,9 @@ static const blocks_t blocks_of[XM_CONVERT_KINDS] = {[XM_CONVERT_BFLOAT16] = {1,
                                                      [XM_CONVERT_MXFP8] = {1, 32, true},
                                                      [XM_CONVERT_INT8_ROWS] = {1, 0, false}};
 
+/* Seconds that a device may take for one step of a tile. */
+static const double patience = 60;
+
 /* Blocks of a row whose scales are looked up together. */
 enum { MOST_BLOCKS = 64 };
 
@@ -25,33 +31,6 @@ typedef struct {
     int64_t block, blocks;      /* the first, of the tensor, and how many */
     int64_t block_columns;
 } part_t;
-
-/* The exponent of the least power of two that is at least the maximum / 448, as E8M0 has it.
- * 448 is 1.75 * 2^8. */
-static uint8_t e8m0_of(uint32_t bits)
-{
-    const int exponent = (int)(bits >> 23) - 8 + ((bits & 0x7fffffU) > 0x600000U ? 1 : 0);
-
-    if (bits >= 0x7f800000U) {
-        return bits > 0x7f800000U ? 255 : 254;
-    }
-    return (uint8_t)(exponent < 0 ? 0 : exponent);
-}
-
-/* 2^(byte - 127), of 255 NaN. */
-static float e8m0_value(uint32_t byte)
-{
-    return xm_float_of(byte == 255 ? 0x7fc00000U : byte == 0 ? 0x00400000U : byte << 23);
-}
-
-static float scale_of(xm_convert_kind_t kind, float maximum)
-{
-    if (kind == XM_CONVERT_FP8_BLOCKS) {
-        return (maximum < 1e-4F ? 1e-4F : maximum) / 448.0F;
-    }
-    maximum /= 127.0F;
-    return maximum < 0x1p-23F ? 0x1p-23F : maximum;
-}
 
 static void set_scales(const xm_convert_params_t *p, int64_t block, int64_t count)
 {
@@ -63,12 +42,11 @@ static void set_scales(const xm_convert_params_t *p, int64_t block, int64_t coun
         }
     } else {
         for (int64_t b = 0; b < count; ++b) {
-            ((float *)p->scales)[block + b] = scale_of(p->kind, maxima[b]);
+            ((float *)p->scales)[block + b] = scale_of(p->kind == XM_CONVERT_INT8_ROWS, maxima[b]);
         }
     }
 }
 
-/* What elements are multiplied by on their way. */
 static void get_factors(const xm_convert_params_t *p, bool widens, int64_t block, int64_t count,
                         float *factors)
 {
@@ -76,14 +54,12 @@ static void get_factors(const xm_convert_params_t *p, bool widens, int64_t block
     const float *scales = (const float *)p->scales + block;
 
     if (blocks_of[p->kind].is_byte) {
-        const uint32_t turn = widens ? 0 : 254;
-
         for (int64_t b = 0; b < count; ++b) {
-            factors[b] = e8m0_value(bytes[b] == 255 ? 255 : turn == 0 ? bytes[b] : turn - bytes[b]);
+            factors[b] = e8m0_factor(bytes[b], widens);
         }
     } else {
         for (int64_t b = 0; b < count; ++b) {
-            factors[b] = widens ? scales[b] : 1.0F / scales[b];
+            factors[b] = float_factor(scales[b], widens);
         }
     }
 }
@@ -169,6 +145,61 @@ static void convert(const xm_convert_params_t *p, xm_convert_step_t step)
     }
 }
 
+static uint64_t address(const void *memory)
+{
+    return (uint64_t)(uintptr_t)memory;
+}
+
+/* The same step by the device that has the tile, which is done when this returns. */
+static xm_status_t convert_there(const xm_memory_place_t *place, const xm_convert_params_t *p,
+                                 xm_convert_step_t step)
+{
+    static const char *const names[] = {"xm_convert_maxima", "xm_convert_scales",
+                                        "xm_convert_narrow", "xm_convert_widen"};
+    static const xm_memory_kernels_t kernels = {xm_convert_device, &xm_convert_device_size};
+    const blocks_t blocks = blocks_of[p->kind];
+    const int64_t end = p->column + p->columns, width = blocks.columns == 0 ? end : blocks.columns;
+    const int64_t unit = step == XM_CONVERT_SCALES ? width : XM_CONVERT_STRIP;
+    const int64_t height = step == XM_CONVERT_SCALES ? blocks.rows : 1;
+    const int64_t high = (p->row + p->rows - 1) / height - p->row / height + 1;
+    xm_convert_args_t args = {.wide = address(p->wide),
+                              .narrow = address(p->narrow),
+                              .maxima = address(p->maxima),
+                              .scales = address(p->scales),
+                              .columns = p->columns,
+                              .row = p->row,
+                              .column = p->column,
+                              .wide_stride = p->wide_stride,
+                              .narrow_stride = p->narrow_stride,
+                              .scale_stride = p->scale_stride,
+                              .block_rows = blocks.rows,
+                              .block_columns = width,
+                              .first = p->column / unit,
+                              .units = (end - 1) / unit - p->column / unit + 1,
+                              .float32 = p->float32,
+                              .scaled = p->kind != XM_CONVERT_BFLOAT16,
+                              .byte_scale = blocks.is_byte,
+                              .int8 = p->kind == XM_CONVERT_INT8_ROWS};
+    xm_memory_space_t *space = NULL;
+    xm_memory_queue_t *queue = NULL;
+    xm_status_t status;
+
+    args.items = high * args.units;
+    status = xm_memory_cuda_of(place, &space);
+    if (status == XM_OK) {
+        status = xm_memory_queue_create(space, &queue);
+    }
+    if (status == XM_OK) {
+        status = xm_memory_queue_launch(queue, &kernels, names[step], &args, args.items);
+    }
+    if (status == XM_OK) {
+        status = xm_memory_queue_finish(queue, patience);
+    }
+    xm_memory_queue_destroy(queue);
+    xm_memory_space_destroy(space);
+    return status;
+}
+
 static xm_status_t refuse(const char *name, int64_t value)
 {
     return XM_INVALID("xm_convert: params.%s is %lld", name, (long long)value);
@@ -221,10 +252,16 @@ xm_status_t xm_convert(const xm_convert_params_t *params, xm_convert_step_t step
                           (long long)params->row, (long long)params->column);
     }
     if (params->rows > 0 && params->columns > 0) {
+        const void *memory = step == XM_CONVERT_SCALES ? params->maxima : params->wide;
         xm_status_t status = check_memory(params, step);
+        xm_memory_place_t place;
 
         if (status < 0) {
             return status;
+        }
+        xm_memory_recognise(&memory, 1, &place);
+        if (place.kind == XM_MEMORY_CUDA) {
+            return convert_there(&place, params, step);
         }
         convert(params, step);
     }

@@ -1,94 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The conversions are written once, as loops without branches over the bits of floats, and compiled
- * for each width of vectors. Rounding to the nearest, ties to even, is left to the addition of
- * floats: a value plus one whose last place is the narrow type's last place. Products may not be
- * fused with that addition (the build says -ffp-contract=off), as their own rounding is part of
+ * for each width of vectors. What they do with an element is in arithmetic.h. Products may not be
+ * fused with additions (the build says -ffp-contract=off), as their own rounding is part of
  * the definition.
  */
 #include "resharding/convert/kernels.h"
 
-#include <stddef.h>
+#include "resharding/convert/arithmetic.h"
 
 /* Elements of a group: loops of a constant length become vectors without a prologue. */
 enum { GROUP = 32 };
 
-#define INLINE static inline __attribute__((always_inline))
-
-static const uint32_t magnitude = 0x7fffffffU, infinity = 0x7f800000U;
-
-/* Magnitudes are compared as signed numbers, which all vectors can. */
-INLINE uint32_t least(uint32_t a, uint32_t b)
-{
-    return (int32_t)a < (int32_t)b ? a : b;
-}
-
-INLINE uint32_t most(uint32_t a, uint32_t b)
-{
-    return (int32_t)a > (int32_t)b ? a : b;
-}
-
-/* All bits where the magnitude is that of a NaN. */
-INLINE uint32_t nan_mask(uint32_t bits)
-{
-    return (uint32_t) - (int32_t)((int32_t)bits > (int32_t)infinity);
-}
-
 /* The bits of a wide element as those of a float. */
-INLINE uint32_t wide_bits(const void *wide, bool float32, int64_t i)
+XM_CONVERT_INLINE uint32_t wide_bits(const void *wide, bool float32, int64_t i)
 {
     return float32 ? ((const uint32_t *)wide)[i] : (uint32_t)((const uint16_t *)wide)[i] << 16;
 }
 
-INLINE uint16_t bfloat16_of(uint32_t bits)
-{
-    const uint32_t rounded = (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;
-
-    /* The sign of a NaN stays, and its payload does not. */
-    const uint32_t nan = nan_mask(bits & magnitude);
-
-    return (uint16_t)((rounded & ~nan) | (((bits >> 16 & 0x8000U) | 0x7fc0U) & nan));
-}
-
-/* e4m3 of a product. A value of the exponent e has the last place 2^(e - 3), one below 2^-6 that of
- * 2^-6: so adding 2^(e + 20) leaves the places that stay in the sum's lowest bits. What exceeds 448
- * becomes 448. */
-INLINE uint8_t fp8_of(uint32_t bits, float factor)
-{
-    const uint32_t product = xm_bits_of(xm_float_of(bits) * factor) & magnitude;
-    const uint32_t value = least(product, 0x43e00000U);
-    const uint32_t exponent = most(value, 0x3c800000U) & infinity;
-    const uint32_t adder = exponent + (20U << 23);
-    const uint32_t places = xm_bits_of(xm_float_of(value) + xm_float_of(adder)) - adder;
-    const uint32_t narrow = (exponent >> 20) - 121U * 8U + places;
-
-    const uint32_t top = narrow << 24 | (nan_mask(product) & 0x7f000000U) | (bits & ~magnitude);
-
-    /* Made in the highest byte, where the sign is: compilers would else narrow each part early. */
-    return (uint8_t)(top >> 24);
-}
-
-/* A whole number of a product: the lowest bits of its sum with 1.5 * 2^23. NaN becomes 0. */
-INLINE uint8_t int8_of(uint32_t bits, float factor)
-{
-    const uint32_t product = xm_bits_of(xm_float_of(bits) * factor) & magnitude;
-    const uint32_t value = least(product, 0x42fe0000U) | (bits & ~magnitude);
-    const uint32_t narrow = xm_bits_of(xm_float_of(value) + 12582912.0F);
-
-    return (uint8_t)(narrow & ~nan_mask(product));
-}
-
-INLINE float fp8_value(uint8_t narrow)
-{
-    const uint32_t exponent_and_mantissa = narrow & 0x7fU, sign = (uint32_t)(narrow & 0x80U) << 24;
-    /* A float whose exponent is 120 less: the product gives that back, to denormals as well. */
-    const uint32_t scaled = xm_bits_of(xm_float_of(exponent_and_mantissa << 20) * 0x1p120F);
-
-    return xm_float_of(scaled |
-                       (0x7fc00000U & nan_mask((exponent_and_mantissa << 24) + 0x900000U)) | sign);
-}
-
-INLINE void put(void *wide, bool float32, int64_t i, float value)
+XM_CONVERT_INLINE void put(void *wide, bool float32, int64_t i, float value)
 {
     if (float32) {
         ((float *)wide)[i] = value;
@@ -128,7 +58,7 @@ INLINE void put(void *wide, bool float32, int64_t i, float value)
 
 /* One place of a group each, so that maxima are compared across only once, by halves. */
 #define DEFINE_MAXIMUM(name, type, mask)                                                           \
-    INLINE uint32_t name(const type *wide, int64_t count)                                          \
+    XM_CONVERT_INLINE uint32_t name(const type *wide, int64_t count)                               \
     {                                                                                              \
         type lanes[GROUP] = {0};                                                                   \
         int64_t at = 0;                                                                            \
@@ -153,7 +83,7 @@ DEFINE_MAXIMUM(maximum16, int16_t, 0x7fff)
 DEFINE_MAXIMUM(maximum32, int32_t, 0x7fffffff)
 
 /* The bits of the float. */
-INLINE uint32_t maximum(const void *wide, bool float32, int64_t first, int64_t count)
+XM_CONVERT_INLINE uint32_t maximum(const void *wide, bool float32, int64_t first, int64_t count)
 {
     return float32 ? maximum32((const int32_t *)wide + first, count)
                    : maximum16((const int16_t *)wide + first, count) << 16;

@@ -9,23 +9,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** A float of its bits, and its bits; always inlined, as each width of vectors has its own code. */
-__attribute__((always_inline)) static inline float xm_float_of(uint32_t bits)
-{
-    float value;
-
-    __builtin_memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
-__attribute__((always_inline)) static inline uint32_t xm_bits_of(float value)
-{
-    uint32_t bits;
-
-    __builtin_memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
 /** Of the elements of a row, @p count in blocks of @p block; the last may be shorter. */
 typedef struct xm_convert_kernels {
     const char *name; /**< "AVX-512" */

@@ -368,13 +368,47 @@ static bool walk_next(walk_t *walk, int64_t *at, int64_t *length)
     return true;
 }
 
+static void set_bits(uint64_t *bits, int64_t first, int64_t end)
+{
+    static const uint64_t ones[] = {UINT64_MAX};
+
+    for (int64_t i = first; i < end; i += 64) {
+        append_bits(ones, 0, end - i < 64 ? end - i : 64, bits, i);
+    }
+}
+
+void xm_encoding_mark(const xm_view_t *view, int64_t first, int64_t count, const void *bytes,
+                      size_t length, uint64_t *bits)
+{
+    const xm_encoded_range_t range = {bytes, length, first, count};
+    int64_t at, run, begin = 0, end = 0;
+    xm_cursor_t cursor = {.offset = 0};
+    walk_t walk;
+
+    if (!walk_open(&walk, &range, view->element_size)) {
+        return;
+    }
+    while (walk_next(&walk, &at, &run)) {
+        for (int64_t part; run > 0; run -= part, at += part) {
+            int64_t place;
+
+            if (at >= end) {
+                xm_cursor_set(&cursor, view, first + at);
+                begin = at;
+                end = at + xm_cursor_run(&cursor);
+            }
+            part = run < end - at ? run : end - at;
+            place = cursor.offset / view->element_size + at - begin;
+            set_bits(bits, place, place + part);
+        }
+    }
+}
+
 /* Goes through the changed elements of the ranges that lie in [first, first + count): sets their
  * bits where `values` is NULL, else appends their values. False: a range is no encoding. */
 static bool walk_ranges(const xm_encoded_range_t *range, int64_t first, int64_t count, size_t size,
                         uint64_t *bits, char *values)
 {
-    static const uint64_t ones[] = {UINT64_MAX};
-
     for (; range->first < first + count; ++range) {
         int64_t at, length, done = 0, end = range->first + range->count;
         walk_t walk;
@@ -394,9 +428,7 @@ static bool walk_ranges(const xm_encoded_range_t *range, int64_t first, int64_t 
                 continue;
             }
             if (values == NULL) {
-                for (int64_t i = begin; i < stop; i += 64) {
-                    append_bits(ones, 0, stop - i < 64 ? stop - i : 64, bits, i - first);
-                }
+                set_bits(bits, begin - first, stop - first);
                 continue;
             }
             memcpy(values, walk.values + (size_t)(done + begin - range->first - at) * size,

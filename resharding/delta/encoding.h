@@ -42,6 +42,10 @@ size_t xm_encoding_scratch(int64_t elements);
 bool xm_encoding_apply(const xm_view_t *view, void *tile, int64_t first, int64_t count,
                        const void *bytes, size_t length);
 
+/** Sets the bits of the elements of a tile that applying an encoding has written. */
+void xm_encoding_mark(const xm_view_t *view, int64_t first, int64_t count, const void *bytes,
+                      size_t length, uint64_t *bits);
+
 /** An encoding of the range [first, first + count) of a box. */
 typedef struct xm_encoded_range {
     const void *bytes;

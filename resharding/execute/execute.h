@@ -92,6 +92,8 @@ typedef struct xm_executor_changes {
     /** Turns are kept, if there are any; equal on all ranks, may change between runs. What has
      * changed is so little that ranks would wait for turns longer than for each other. */
     bool in_turns;
+    /** How what the caller has made for it went; a reshard tells all ranks. */
+    xm_status_t made;
 } xm_executor_changes_t;
 
 typedef struct xm_executor_params {
@@ -202,6 +204,9 @@ XM_API void xm_executor_describe(const xm_executor_t *executor, const xm_worker_
 
 /** Writes what the last run has brought, which ended well, into the destination tiles. */
 XM_API xm_status_t xm_executor_write_changes(xm_executor_t *executor);
+
+/** Sets the bits of the elements of this rank's destination tile that it has written. */
+XM_API xm_status_t xm_executor_changed(const xm_executor_t *executor, int tensor, uint64_t *bits);
 
 /** What a run with changes has come to on this rank, in bytes. */
 typedef struct xm_executor_moved {

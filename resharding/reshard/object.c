@@ -244,7 +244,10 @@ static xm_status_t begin(xm_worker_t *worker, const xm_reshard_params_t *params,
     self->guest.advance = advance;
     self->guest.leave = leave;
     intent = describe(params, changes != NULL);
-    status = intent != NULL ? prepare(self, params) : XM_NO_MEMORY("a reshard");
+    status = changes != NULL ? changes->made : XM_OK;
+    if (status == XM_OK) {
+        status = intent != NULL ? prepare(self, params) : XM_NO_MEMORY("a reshard");
+    }
     status = xm_agreement_post(worker, status, self->plan, intent != NULL ? intent : "",
                                &self->agreement);
     free(intent);

@@ -27,22 +27,13 @@
 #include "resharding/layout.h"
 #include "resharding/plan.h"
 #include "resharding/reshard/object.h"
+#include "resharding/reshard/update_source.h"
 
 enum {
-    SETS = 3,       /* of bits: the current one, and two older ones */
+    SETS = XM_SOURCE_SETS,
     LASTS = 8,      /* versions that an older set is added to */
-    FIND = 65536,   /* elements that are compared at once: what is then encoded is in the caches */
     TURNS_PART = 6, /* ranks keep turns where more than this part of everything was sent last */
 };
-
-/* One tensor of the batch on this rank. */
-typedef struct {
-    const void *src;
-    int64_t elements, element_size; /* of the source tile */
-    int64_t found;                  /* elements that this commit has compared */
-    void *shadow;                   /* NULL: this rank has no part of the source */
-    uint64_t *bits[SETS];
-} source_t;
 
 /* What ranks tell each other before and after a commit's run. */
 typedef struct {
@@ -57,8 +48,9 @@ struct xm_update {
     xm_reshard_t *reshard;
     xm_executor_changes_t changes;
     int rank, tensors;
-    source_t *source;
+    xm_source_t *source;           /* by tensor */
     void **target;                 /* where destinations are, by tensor */
+    xm_mirrors_t *mirrors;         /* of sources and destinations in turn */
     bool proves;                   /* commits end with xm_reshard_verify() */
     bool compares;                 /* shadows have what the sources were */
     bool receives;                 /* this rank has a destination tile */
@@ -68,6 +60,7 @@ struct xm_update {
     uint64_t last;                 /* that this rank has ever had */
     uint64_t since[SETS];          /* versions after which bits were set */
     uint64_t changed;              /* elements, in this commit */
+    bool wrote, wrote_all;         /* what the last commit did to destinations */
     xm_executor_moved_t moved;     /* in the last run */
     word_t *words;                 /* of all ranks, before this commit */
     bool mixed;                    /* some rank has another version than this one */
@@ -82,42 +75,25 @@ static xm_status_t no_memory(size_t bytes)
 /* ---- Making --------------------------------------------------------------------------------- */
 
 /* A shadow for each source tile of this rank; it is filled by the first commit. */
-static xm_status_t open_sources(xm_update_t *self, const xm_reshard_params_t *params)
+static xm_status_t open_sources(xm_update_t *self)
 {
     const xm_plan_t *plan = xm_reshard_plan(self->reshard);
+    xm_status_t status = XM_OK;
 
-    for (int t = 0; t < self->tensors; ++t) {
-        source_t *source = &self->source[t];
+    for (int t = 0; t < self->tensors && status == XM_OK; ++t) {
         int64_t size = xm_plan_tensor_element_size(plan, t);
         size_t bytes = xm_layout_buffer_bytes(xm_plan_tensor_src(plan, t), self->rank, size);
 
-        source->src = params->buffers != NULL ? params->buffers[t].src : NULL;
-        source->element_size = size;
-        source->elements = (int64_t)bytes / size;
-        if (bytes == 0 || source->shadow != NULL) {
-            continue;
-        }
-        source->shadow = malloc(bytes);
-        if (source->shadow == NULL) {
-            return no_memory(bytes);
-        }
-        for (int s = 0; s < SETS; ++s) {
-            source->bits[s] = calloc(xm_changes_words(source->elements), sizeof(uint64_t));
-            if (source->bits[s] == NULL) {
-                return no_memory(bytes);
-            }
-        }
+        status = xm_source_open(&self->source[t], xm_mirrors_of(self->mirrors, 2 * t), bytes, size,
+                                xm_mirrors_has(self->mirrors, 2 * t));
     }
-    return XM_OK;
+    return status;
 }
 
 static void free_sources(xm_update_t *self)
 {
     for (int t = 0; self->source != NULL && t < self->tensors; ++t) {
-        free(self->source[t].shadow);
-        for (int s = 0; s < SETS; ++s) {
-            free(self->source[t].bits[s]);
-        }
+        xm_source_close(&self->source[t]);
     }
     free(self->source);
     self->source = NULL;
@@ -179,10 +155,13 @@ static bool is_same_tile(const xm_layout_t *one, int rank, const xm_layout_t *ot
 
 static void swap_sources(xm_update_t *self, xm_update_t *previous)
 {
-    source_t *own = self->source;
+    xm_source_t *own = self->source;
 
     self->source = previous->source;
     previous->source = own;
+    for (int t = 0; t < self->tensors; ++t) {
+        xm_mirrors_take(self->mirrors, 2 * t, previous->mirrors);
+    }
 }
 
 /* Goes on from what this rank had in another group: with its versions if the destinations are those
@@ -199,7 +178,8 @@ static void take_previous(xm_update_t *self, const xm_reshard_params_t *params,
 
         sources = sources && same &&
                   is_same_tile(xm_plan_tensor_src(plan, t), self->rank,
-                               xm_plan_tensor_src(other, t), previous->rank);
+                               xm_plan_tensor_src(other, t), previous->rank) &&
+                  xm_mirrors_has(self->mirrors, 2 * t) == xm_mirrors_has(previous->mirrors, 2 * t);
         targets = targets && same &&
                   is_same_tile(xm_plan_tensor_dst(plan, t), self->rank,
                                xm_plan_tensor_dst(other, t), previous->rank) &&
@@ -249,13 +229,21 @@ static xm_status_t fill(xm_update_t *self, const xm_reshard_params_t *params, xm
         self->target[t] = params->buffers != NULL ? params->buffers[t].dst : NULL;
     }
     self->receives = receives(self);
-    return open_sources(self, params);
+    for (int t = 0; t < self->tensors && self->version > 0; ++t) {
+        xm_status_t status = xm_mirrors_read(self->mirrors, 2 * t + 1);
+
+        if (status < 0) {
+            return status;
+        }
+    }
+    return open_sources(self);
 }
 
 xm_status_t xm_update_continue(xm_worker_t *worker, const xm_reshard_params_t *params,
                                xm_update_t *previous, xm_update_t **update)
 {
-    xm_reshard_params_t own = XM_RESHARD_PARAMS_INIT;
+    xm_reshard_params_t own = XM_RESHARD_PARAMS_INIT, mirrored;
+    xm_tensor_buffers_t *buffers = NULL;
     xm_update_t *self;
     word_t *words;
     xm_status_t status;
@@ -284,8 +272,13 @@ xm_status_t xm_update_continue(xm_worker_t *worker, const xm_reshard_params_t *p
     self->rank = xm_worker_rank(worker);
     self->changes = (xm_executor_changes_t){.changed = changed_of_task, .arg = self};
     self->proves = xm_executor_proof(own.verify) == XM_VERIFY_RUN;
-    status = xm_reshard_create_changes(worker, &own, &self->changes, &self->reshard);
+    mirrored = own;
+    self->changes.made = xm_update_mirror(&own, self->rank, &self->mirrors, &buffers);
+    mirrored.buffers = buffers;
+    status = xm_reshard_create_changes(worker, &mirrored, &self->changes, &self->reshard);
+    free(buffers);
     if (status < 0) {
+        xm_mirrors_destroy(self->mirrors);
         free(words);
         free(self);
         return status;
@@ -322,6 +315,7 @@ void xm_update_destroy(xm_update_t *update)
     }
     xm_reshard_destroy(update->reshard);
     free_sources(update);
+    xm_mirrors_destroy(update->mirrors);
     free(update->target);
     free(update->words);
     free(update);
@@ -329,51 +323,36 @@ void xm_update_destroy(xm_update_t *update)
 
 /* ---- Finding -------------------------------------------------------------------------------- */
 
-/* Compares the source tile up to that element, or fills the shadow where there is nothing to
- * compare with. */
-static void find(xm_update_t *self, source_t *source, int64_t end)
+static void find(xm_update_t *self, int tensor, int64_t end)
 {
-    const char *now;
-    char *shadow;
-    int64_t count;
-
-    if (end <= source->found) {
-        return; /* where there is no tile, too */
-    }
-    now = (const char *)source->src + source->found * source->element_size;
-    shadow = (char *)source->shadow + source->found * source->element_size;
-    end = (end + FIND - 1) / FIND * FIND;
-    count = (end < source->elements ? end : source->elements) - source->found;
-    if (self->compares) {
-        self->changed +=
-            (uint64_t)xm_changes_find(now, shadow, count, source->element_size,
-                                      source->bits[0] + xm_changes_words(source->found));
-    } else {
-        memcpy(shadow, now, (size_t)(count * source->element_size));
-        self->changed += (uint64_t)count;
-    }
-    source->found += count;
+    self->changed += xm_source_find(&self->source[tensor], self->compares, end);
 }
 
 static void find_rest(xm_update_t *self)
 {
     for (int t = 0; t < self->tensors; ++t) {
-        find(self, &self->source[t], self->source[t].elements);
+        find(self, t, self->source[t].elements);
     }
 }
 
-/* The older sets get what the newer ones have, which makes each all that has changed since its
- * version. If this commit fails they have too much, which does no harm. */
-static void gather_sets(xm_update_t *self)
+/* Tiles on a device are compared there, all of them before a commit moves anything. */
+static xm_status_t find_there(xm_update_t *self)
 {
-    find_rest(self);
-    for (int t = 0; t < self->tensors; ++t) {
-        for (int s = 1; s < SETS && self->source[t].shadow != NULL; ++s) {
-            for (size_t w = 0; w < xm_changes_words(self->source[t].elements); ++w) {
-                self->source[t].bits[s][w] |= self->source[t].bits[s - 1][w];
-            }
+    xm_status_t status = XM_OK;
+
+    self->changed = 0;
+    for (int t = 0; t < self->tensors && status == XM_OK; ++t) {
+        xm_source_t *source = &self->source[t];
+        int64_t found = 0;
+
+        source->found = 0;
+        if (source->bits[0] != NULL && xm_mirrors_has(self->mirrors, 2 * t)) {
+            status = xm_mirrors_find(self->mirrors, 2 * t, self->compares, source->bits[0], &found);
+            source->found = source->elements;
+            self->changed += (uint64_t)found;
         }
     }
+    return status;
 }
 
 /* The oldest version among the receivers of a task. */
@@ -397,7 +376,7 @@ static const uint64_t *changed_of_task(void *arg, int64_t task, int tensor, int6
     xm_update_t *self = arg;
     uint64_t oldest = self->mixed ? oldest_version(self, task) : self->since[0];
 
-    find(self, &self->source[tensor], end);
+    find(self, tensor, end);
     for (int s = 0; s < SETS && self->compares && oldest > 0; ++s) {
         if (oldest >= self->since[s]) {
             return self->source[tensor].bits[s];
@@ -438,17 +417,13 @@ static xm_status_t begin(xm_update_t *self, xm_update_info_t *info)
 {
     bool any = false, none = false, old = false;
     uint64_t sent = 0, covered = 0;
-    xm_status_t status = exchange(self, XM_OK);
+    xm_status_t status = agree(self, find_there(self));
 
     if (status < 0) {
         return status;
     }
     choose_lineage(self);
-    self->changed = 0;
-    self->mixed = false;
-    for (int t = 0; t < self->tensors; ++t) {
-        self->source[t].found = 0;
-    }
+    self->wrote = self->mixed = false;
     for (int r = 0; r < xm_worker_size(self->worker); ++r) {
         const word_t *word = &self->words[r];
 
@@ -466,7 +441,10 @@ static xm_status_t begin(xm_update_t *self, xm_update_info_t *info)
         atomic_thread_fence(memory_order_release);
     }
     if (old && self->compares) {
-        gather_sets(self);
+        find_rest(self);
+        for (int t = 0; t < self->tensors; ++t) {
+            xm_source_gather(&self->source[t]);
+        }
     }
     info->everything = !any;
     return XM_OK;
@@ -476,13 +454,50 @@ static xm_status_t begin(xm_update_t *self, xm_update_info_t *info)
 static xm_status_t write_journal(xm_update_t *self)
 {
     xm_executor_t *executor = xm_reshard_executor(self->reshard);
+    xm_status_t status;
 
     if (executor == NULL) {
         return xm_error_set(XM_ERR_CANCELED, "the group of an update is no more");
     }
     atomic_store_explicit(&self->readable, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
-    return xm_executor_write_changes(executor);
+    self->wrote = true;
+    self->wrote_all = !self->changes.keeps;
+    status = xm_executor_write_changes(executor);
+    for (int t = 0; t < self->tensors && status == XM_OK; ++t) {
+        if (xm_mirrors_has(self->mirrors, 2 * t + 1)) {
+            status = xm_update_changed(self, t, xm_mirrors_bits(self->mirrors, 2 * t + 1));
+            status = status == XM_OK ? xm_mirrors_write(self->mirrors, 2 * t + 1, self->wrote_all)
+                                     : status;
+        }
+    }
+    return status;
+}
+
+xm_status_t xm_update_changed(const xm_update_t *update, int tensor, uint64_t *bits)
+{
+    const xm_plan_t *plan;
+    size_t elements;
+
+    if (XM_IS_NULL(update) || XM_IS_NULL(bits)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    if (tensor < 0 || tensor >= update->tensors) {
+        return XM_INVALID("the update has no tensor %d, it has %d", tensor, update->tensors);
+    }
+    plan = xm_reshard_plan(update->reshard);
+    elements = xm_layout_buffer_bytes(xm_plan_tensor_dst(plan, tensor), update->rank, 8) / 8;
+    memset(bits, 0, xm_changes_words((int64_t)elements) * sizeof(*bits));
+    if (!update->wrote) {
+        return XM_OK;
+    }
+    if (update->wrote_all) {
+        for (size_t e = 0; e < elements; e += 64) {
+            bits[e / 64] = elements - e < 64 ? (UINT64_C(1) << (elements - e)) - 1 : UINT64_MAX;
+        }
+        return XM_OK;
+    }
+    return xm_executor_changed(xm_reshard_executor(update->reshard), tensor, bits);
 }
 
 static void describe_moved(xm_update_t *self, xm_update_info_t *info)
@@ -499,33 +514,13 @@ static void describe_moved(xm_update_t *self, xm_update_info_t *info)
     info->held_bytes = self->moved.held;
 }
 
-/* The newest set of bits begins anew, and what it had goes to the next; or all do. */
-static void settle_source(const xm_update_t *self, source_t *source, bool turn)
-{
-    const size_t words = xm_changes_words(source->elements), bytes = words * sizeof(uint64_t);
-    uint64_t *last = source->bits[2];
-
-    if (source->shadow == NULL) {
-        return;
-    }
-    for (size_t w = 0; w < words && self->compares; ++w) {
-        source->bits[1][w] |= source->bits[0][w];
-    }
-    memset(source->bits[0], 0, bytes);
-    if (turn) {
-        source->bits[2] = source->bits[1];
-        source->bits[1] = last;
-        memset(last, 0, bytes);
-    }
-}
-
 /* After this the version is this rank's; what was found for it is done with. */
 static void settle(xm_update_t *self)
 {
     bool turn = !self->compares || self->next - self->since[1] >= LASTS;
 
     for (int t = 0; t < self->tensors; ++t) {
-        settle_source(self, &self->source[t], turn);
+        xm_source_settle(&self->source[t], self->compares, turn);
     }
     self->version = self->last = self->since[0] = self->next;
     if (turn) {

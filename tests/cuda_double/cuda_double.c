@@ -517,7 +517,7 @@ int cuModuleGetFunction(void **function, void *module, const char *name)
     BEGIN("cuModuleGetFunction");
     (void)module;
     if (result == XM_CU_SUCCESS) {
-        double_kernel_t *found = double_kernel_find(name);
+        const double_kernel_t *found = double_kernel_find(name);
 
         memcpy(function, &found, sizeof(found));
         result = found != NULL ? XM_CU_SUCCESS : DOUBLE_NOT_FOUND;
@@ -538,8 +538,8 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
         result = XM_CU_INVALID_VALUE;
     }
     if (result == XM_CU_SUCCESS) {
-        step.args = *(const xm_kernel_args_t *)arguments[0];
-        memcpy(&step.kernel, &function, sizeof(step.kernel));
+        step.kernel = function;
+        memcpy(step.args, arguments[0], step.kernel->size);
         step.threads = grid_x * block_x;
         result = double_put(stream, &step);
     }

@@ -80,16 +80,22 @@ typedef enum {
     DOUBLE_CALL
 } double_step_kind_t;
 
-/* A kernel, as one of its threads runs it. */
-typedef void double_kernel_t(const xm_kernel_args_t args);
+/* A kernel, as one of its threads runs it, and how much its arguments are. */
+typedef struct double_kernel {
+    const char *name;
+    void (*run)(const void *args);
+    size_t size;
+} double_kernel_t;
+
+enum { DOUBLE_ARGS = 512 };
 
 /* A step of a stream. */
 typedef struct double_step {
     struct double_step *next;
     double_step_kind_t kind;
     xm_cu_memcpy2d_t copy;
-    xm_kernel_args_t args;
-    double_kernel_t *kernel;
+    char args[DOUBLE_ARGS];
+    const double_kernel_t *kernel;
     unsigned threads;
     double_event_t *event;
     uint64_t version; /* of the event: to wait for, or to set */
@@ -136,9 +142,9 @@ double_allocation_t *double_find(uint64_t address);
 /* Waits until no stream has anything to do. With the lock. */
 void double_settle(void);
 
-double_kernel_t *double_kernel_find(const char *name); /* NULL: there is none */
+const double_kernel_t *double_kernel_find(const char *name); /* NULL: there is none */
 /* Runs all threads of a launch; the driver's result. With the lock. */
-int double_kernel_run(double_kernel_t *kernel, const xm_kernel_args_t *args, unsigned threads);
+int double_kernel_run(const double_kernel_t *kernel, const void *args, unsigned threads);
 
 double_stream_t *double_stream_make(void);
 /* Puts a step into a stream (NULL: the default stream); takes a copy of it. With the lock. */

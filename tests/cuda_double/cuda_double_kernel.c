@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The copy kernels, from the text that is compiled for devices: thread after thread, each access
+/* The kernels, from the text that is compiled for devices: thread after thread, each access
  * checked for its alignment and against the allocations. */
 #include <string.h>
 
@@ -51,31 +51,71 @@ static void xm_unit_store(const xm_unit_t *unit, unsigned long long to, int byte
     }
 }
 
-#define XM_KERNEL_ENTRY static
+#define DEFINE_ACCESS(type)                                                                        \
+    static type kernel_load_##type(unsigned long long address)                                     \
+    {                                                                                              \
+        const char *source = checked(address, sizeof(type));                                       \
+        type value = 0;                                                                            \
+                                                                                                   \
+        if (source != NULL) {                                                                      \
+            memcpy(&value, source, sizeof(value));                                                 \
+        }                                                                                          \
+        return value;                                                                              \
+    }                                                                                              \
+    static void kernel_store_##type(unsigned long long address, type value)                        \
+    {                                                                                              \
+        char *target = checked(address, sizeof(type));                                             \
+                                                                                                   \
+        if (target != NULL) {                                                                      \
+            memcpy(target, &value, sizeof(value));                                                 \
+        }                                                                                          \
+    }
+DEFINE_ACCESS(uint8_t)
+DEFINE_ACCESS(uint16_t)
+DEFINE_ACCESS(uint32_t)
+DEFINE_ACCESS(uint64_t)
+#define XM_KERNEL_LOAD(type, address)         kernel_load_##type(address)
+#define XM_KERNEL_STORE(type, address, value) kernel_store_##type(address, (type)(value))
+#define XM_KERNEL_RAISE(address, value)                                                            \
+    XM_KERNEL_STORE(                                                                               \
+        uint32_t, address,                                                                         \
+        XM_KERNEL_LOAD(uint32_t, address) > (value) ? XM_KERNEL_LOAD(uint32_t, address) : (value))
+
+/* An entry takes its arguments by value; here it is called through a pointer to them. */
+#define XM_KERNEL_ENTRY(name, type, body)                                                          \
+    static void name(const void *given)                                                            \
+    {                                                                                              \
+        const type *args = given;                                                                  \
+                                                                                                   \
+        body;                                                                                      \
+    }
 #include "comm/memory/cuda_kernel.cu"
+#include "resharding/convert/convert_kernel.cu"
+#include "resharding/delta/mirror_kernel.cu"
 
-#define NAMED(bytes, shape, dims) {"xm_copy_u" #bytes "_" #shape, xm_copy_u##bytes##_##shape},
-static const struct {
-    const char *name;
-    double_kernel_t *run;
-} kernels[] = {XM_KERNELS(NAMED)};
+#define COPY(bytes, shape, dims)                                                                   \
+    {"xm_copy_u" #bytes "_" #shape, xm_copy_u##bytes##_##shape, sizeof(xm_kernel_args_t)},
+#define CONVERT(step) {"xm_convert_" #step, xm_convert_##step, sizeof(xm_convert_args_t)},
+#define CHANGES(what) {"xm_mirror_" #what, xm_mirror_##what, sizeof(xm_mirror_args_t)},
+static const double_kernel_t kernels[] = {XM_KERNELS(COPY) XM_CONVERT_KERNELS(CONVERT) CHANGES(find)
+                                              CHANGES(write)};
 
-double_kernel_t *double_kernel_find(const char *name)
+const double_kernel_t *double_kernel_find(const char *name)
 {
     for (size_t k = 0; k < sizeof(kernels) / sizeof(kernels[0]); ++k) {
         if (strcmp(kernels[k].name, name) == 0) {
-            return kernels[k].run;
+            return &kernels[k];
         }
     }
     return NULL;
 }
 
-int double_kernel_run(double_kernel_t *kernel, const xm_kernel_args_t *args, unsigned threads)
+int double_kernel_run(const double_kernel_t *kernel, const void *args, unsigned threads)
 {
     mistake = 0;
     threads_all = threads;
     for (thread_now = 0; thread_now < threads && mistake == 0; ++thread_now) {
-        kernel(*args);
+        kernel->run(args);
     }
     return mistake;
 }

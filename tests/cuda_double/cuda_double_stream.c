@@ -36,7 +36,7 @@ static int do_step(const double_step_t *step)
     case DOUBLE_COPY:
         return do_copy(&step->copy);
     case DOUBLE_KERNEL:
-        return double_kernel_run(step->kernel, &step->args, step->threads);
+        return double_kernel_run(step->kernel, step->args, step->threads);
     case DOUBLE_RECORD:
         if (step->event->done < step->version) {
             step->event->done = step->version;

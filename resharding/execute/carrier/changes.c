@@ -154,6 +154,27 @@ xm_status_t xm_executor_write_changes(xm_executor_t *executor)
     return status;
 }
 
+xm_status_t xm_executor_changed(const xm_executor_t *executor, int tensor, uint64_t *bits)
+{
+    const struct changing *changing = executor->changing;
+
+    for (int64_t h = 0; h < executor->hop_count; ++h) {
+        const hop_t *hop = &executor->hops[h];
+
+        for (int64_t c = 0; hop->tensor == tensor && c < hop->chunks; ++c) {
+            const entry_t *entry = &changing->entries[changing->first[h] + c];
+            int64_t first, count;
+
+            chunk_range(hop, c, &first, &count);
+            if (entry->length > 0) {
+                xm_encoding_mark(&hop->view, first, count, changing->journal + entry->at,
+                                 entry->length, bits);
+            }
+        }
+    }
+    return XM_OK;
+}
+
 /* ---- messages ------------------------------------------------------------------------------- */
 
 static void data_done(xm_op_t *op, xm_status_t status)

@@ -39,6 +39,14 @@ bool cuda_is_there(void)
     return cuda_devices() > 0;
 }
 
+int cuda_run(Suite *suite)
+{
+    const char *chosen = getenv("CK_RUN_CASE");
+
+    return chosen != NULL && strcmp(chosen, "cuda") == 0 && !cuda_is_there() ? CUDA_SKIPPED
+                                                                             : xm_test_run(suite);
+}
+
 void cuda_fail(const char *faults)
 {
     (void)setenv("CUDA_DOUBLE_FAIL", faults, 1);

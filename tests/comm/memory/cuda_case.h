@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <check.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -15,6 +16,9 @@ enum { CUDA_SKIPPED = 77 };
 /* True when there is a device; otherwise the reason has been printed. Asks in a child, because
  * CUDA does not survive a fork. */
 bool cuda_is_there(void);
+
+/* Runs a suite; CUDA_SKIPPED where its case "cuda" is asked for and there is no device. */
+int cuda_run(Suite *suite);
 
 /* How many devices there are, asked in the same way. */
 int cuda_devices(void);

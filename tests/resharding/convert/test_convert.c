@@ -6,6 +6,8 @@
 #include <crossmesh/convert.h>
 #include <math.h>
 
+#include "comm/memory.h"
+#include "tests/comm/memory/cuda_case.h"
 #include "tests/resharding/plan/random_case.h"
 #include "xm_test.h"
 
@@ -326,6 +328,104 @@ START_TEST(wrong_parameters_are_named)
 }
 END_TEST
 
+/* Memory of a tile on both sides; the device's is made of what the host's holds. */
+typedef struct {
+    size_t bytes;
+    unsigned char *host, *there, *back;
+} twin_t;
+
+static twin_t make_twin(xm_memory_space_t *space, random_t *random, size_t bytes, bool filled)
+{
+    twin_t twin = {.bytes = bytes, .host = calloc(1, bytes + 8), .back = calloc(1, bytes + 8)};
+
+    for (size_t at = 0; filled && at + 4 <= bytes; at += 4) {
+        uint32_t bits = random_bits(random);
+
+        memcpy(twin.host + at, &bits, sizeof(bits));
+    }
+    ck_assert_xm_ok(xm_memory_allocate(space, bytes, (void **)&twin.there));
+    ck_assert_xm_ok(xm_memory_copy(space, twin.there, twin.host, bytes));
+    return twin;
+}
+
+/* A NaN has any payload, and a device another than this processor. */
+static bool is_same(const twin_t *twin, size_t size, uint32_t infinity)
+{
+    const uint32_t magnitude = size == 4 ? 0x7fffffff : 0x7fff;
+    bool same = true;
+
+    for (size_t at = 0; at < twin->bytes; at += size) {
+        uint32_t one = 0, other = 0;
+
+        memcpy(&one, twin->host + at, size);
+        memcpy(&other, twin->back + at, size);
+        same = same &&
+               (one == other || ((one & magnitude) > infinity && (other & magnitude) > infinity));
+    }
+    return same;
+}
+
+/* `infinity`: of floats of that size; 0: every bit counts. */
+static void end_twin(xm_memory_space_t *space, twin_t *twin, size_t size, uint32_t infinity,
+                     const char *what)
+{
+    ck_assert_xm_ok(xm_memory_copy(space, twin->back, twin->there, twin->bytes));
+    ck_assert_msg(infinity > 0 ? is_same(twin, size, infinity)
+                               : memcmp(twin->host, twin->back, twin->bytes) == 0,
+                  "%s differ", what);
+    xm_memory_release(space, twin->there);
+    free(twin->host);
+    free(twin->back);
+}
+
+START_TEST(devices_give_the_same_bits)
+{
+    xm_memory_space_t *space;
+    random_t random = {13};
+
+    ck_assert_xm_ok(xm_memory_cuda_create(0, &space));
+    for (int round = 0; round < xm_test_rounds(60); ++round) {
+        xm_convert_params_t host = matrix((xm_convert_kind_t)(round % XM_CONVERT_KINDS),
+                                          random_int(&random, 1, 150), random_int(&random, 1, 300));
+        const bool scaled = host.kind != XM_CONVERT_BFLOAT16;
+        const size_t wide = (size_t)(host.rows * host.columns) * 4;
+        xm_convert_params_t there;
+        size_t blocks;
+
+        host.float32 = !scaled || random_int(&random, 0, 1) == 0;
+        host.row = random_int(&random, 0, 200);
+        host.column = random_int(&random, 0, 200);
+        host.scale_stride = host.column + host.columns; /* more than any kind has */
+        blocks = (size_t)((host.row + host.rows) * host.scale_stride);
+        twin_t elements = make_twin(space, &random, wide, true);
+        twin_t narrow = make_twin(space, &random, wide / 2, false);
+        twin_t maxima = make_twin(space, &random, blocks * 4, false);
+        twin_t scales = make_twin(space, &random, blocks * 4, false);
+
+        there = host;
+        host.wide = elements.host;
+        host.narrow = narrow.host;
+        host.maxima = maxima.host;
+        host.scales = scales.host;
+        there.wide = elements.there;
+        there.narrow = narrow.there;
+        there.maxima = maxima.there;
+        there.scales = scales.there;
+        for (int step = scaled ? XM_CONVERT_MAXIMA : XM_CONVERT_NARROW; step <= XM_CONVERT_WIDEN;
+             ++step) {
+            ck_assert_xm_ok(xm_convert(&host, (xm_convert_step_t)step));
+            ck_assert_xm_ok(xm_convert(&there, (xm_convert_step_t)step));
+        }
+        end_twin(space, &maxima, 4, 0, "maxima");
+        end_twin(space, &scales, 4, host.kind == XM_CONVERT_MXFP8 ? 0 : 0x7f800000, "scales");
+        end_twin(space, &narrow, 1, 0, "narrow elements");
+        end_twin(space, &elements, host.float32 ? 4 : 2, host.float32 ? 0x7f800000 : 0x7f80,
+                 "wide elements");
+    }
+    xm_memory_space_destroy(space);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("convert");
@@ -338,5 +438,9 @@ int main(void)
     tcase_add_test(tcase, scales_are_as_the_types_say);
     tcase_add_test(tcase, wrong_parameters_are_named);
     suite_add_tcase(suite, tcase);
-    return xm_test_run(suite);
+    tcase = tcase_create("cuda");
+    tcase_set_timeout(tcase, 200);
+    tcase_add_test(tcase, devices_give_the_same_bits);
+    suite_add_tcase(suite, tcase);
+    return cuda_run(suite);
 }

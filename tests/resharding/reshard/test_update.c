@@ -6,7 +6,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "comm/memory.h"
 #include "tests/comm/job/local_job.h"
+#include "tests/comm/memory/cuda_case.h"
 #include "tests/resharding/plan/random_case.h"
 #include "xm_test.h"
 
@@ -58,18 +60,33 @@ typedef struct {
     random_case_t problem;
     xm_tensor_t tensor;
     xm_tensor_buffers_t buffers;
-    char *src, *expected;
+    char *src, *expected, *before,
+        *dst;                 /* what the source is, and the destination should be, was, is */
+    xm_memory_space_t *space; /* of the tiles; NULL: the host's */
     xm_reshard_params_t params;
     xm_update_t *update;
 } tensor_case_t;
 
-static void open_case(const xm_worker_t *worker, random_t *random, tensor_case_t *c)
+static void *tile_of(const tensor_case_t *c, void *host, uint64_t bytes)
+{
+    void *tile = host;
+
+    if (c->space != NULL && bytes > 0) {
+        local_expect_ok(xm_memory_allocate(c->space, bytes, &tile));
+        local_expect_ok(xm_memory_copy(c->space, tile, host, bytes));
+    }
+    return tile;
+}
+
+static void open_case(const xm_worker_t *worker, random_t *random, xm_memory_space_t *space,
+                      tensor_case_t *c)
 {
     static const xm_strategy_t strategies[] = {XM_STRATEGY_AUTO, XM_STRATEGY_SEND_RECV,
                                                XM_STRATEGY_BROADCAST, XM_STRATEGY_ALLGATHER};
     int rank = xm_worker_rank(worker);
 
     memset(c, 0, sizeof(*c));
+    c->space = space;
     random_case_create_for(random, RANKS, PER_HOST, &c->problem);
     c->tensor =
         (xm_tensor_t){"tensor", c->problem.src, c->problem.dst, (int)(8 * c->problem.element_size)};
@@ -77,8 +94,10 @@ static void open_case(const xm_worker_t *worker, random_t *random, tensor_case_t
     c->buffers.dst_bytes = xm_layout_buffer_bytes(c->problem.dst, rank, c->problem.element_size);
     c->src = calloc(1, c->buffers.src_bytes + 1);
     c->expected = calloc(1, c->buffers.dst_bytes + 1);
-    c->buffers.src = c->src;
-    c->buffers.dst = calloc(1, c->buffers.dst_bytes + 1);
+    c->before = calloc(1, c->buffers.dst_bytes + 1);
+    c->dst = calloc(1, c->buffers.dst_bytes + 1);
+    c->buffers.src = tile_of(c, c->src, c->buffers.src_bytes);
+    c->buffers.dst = tile_of(c, c->dst, c->buffers.dst_bytes);
     c->params = (xm_reshard_params_t)XM_RESHARD_PARAMS_INIT;
     c->params.tensors = &c->tensor;
     c->params.buffers = &c->buffers;
@@ -91,7 +110,13 @@ static void close_case(tensor_case_t *c)
 {
     xm_update_destroy(c->update);
     random_case_destroy(&c->problem);
-    free(c->buffers.dst);
+    if (c->space != NULL) {
+        xm_memory_release(c->space,
+                          c->buffers.src_bytes > 0 ? (void *)(uintptr_t)c->buffers.src : NULL);
+        xm_memory_release(c->space, c->buffers.dst_bytes > 0 ? c->buffers.dst : NULL);
+    }
+    free(c->dst);
+    free(c->before);
     free(c->expected);
     free(c->src);
 }
@@ -101,27 +126,57 @@ static void next_version(const xm_worker_t *worker, tensor_case_t *c, uint64_t s
 {
     int rank = xm_worker_rank(worker);
 
+    memcpy(c->before, c->expected, c->buffers.dst_bytes);
     step(c->problem.src, rank, c->problem.element_size, seed, version, c->src);
+    if (c->space != NULL && c->buffers.src_bytes > 0) {
+        local_expect_ok(xm_memory_copy(c->space, (void *)(uintptr_t)c->buffers.src, c->src,
+                                       c->buffers.src_bytes));
+    }
     step(c->problem.dst, rank, c->problem.element_size, seed, version, c->expected);
 }
 
 static void check(const xm_worker_t *worker, const tensor_case_t *c, uint64_t version)
 {
-    local_expect(memcmp(c->buffers.dst, c->expected, c->buffers.dst_bytes) == 0,
+    if (c->space != NULL && c->buffers.dst_bytes > 0) {
+        local_expect_ok(xm_memory_copy(c->space, c->dst, c->buffers.dst, c->buffers.dst_bytes));
+    }
+    local_expect(memcmp(c->dst, c->expected, c->buffers.dst_bytes) == 0,
                  "rank %d is not at version %d of %s", xm_worker_rank(worker), (int)version,
                  random_case_text(&c->problem));
+}
+
+/* What a commit says to have written is what differs from before, at least. */
+static void check_changed(const tensor_case_t *c, bool everything)
+{
+    const uint64_t size = (uint64_t)c->problem.element_size, elements = c->buffers.dst_bytes / size;
+    uint64_t *bits = malloc((elements / 64 + 1) * sizeof(*bits)), set = 0;
+
+    local_expect_ok(xm_update_changed(c->update, 0, bits));
+    for (uint64_t e = 0; e < elements; ++e) {
+        bool written = (bits[e / 64] >> e % 64 & 1) != 0;
+
+        set += written;
+        local_expect(written || memcmp(c->before + e * size, c->expected + e * size, size) == 0,
+                     "element %d has changed and is not said to have", (int)e);
+    }
+    local_expect(!everything || set == elements, "%d of %d elements", (int)set, (int)elements);
+    free(bits);
 }
 
 static int run_versions(const xm_job_env_t *env, int listen_fd, void *arg)
 {
     xm_worker_t *worker = join(env, listen_fd);
+    xm_memory_space_t *space = NULL;
     random_t random = {41};
 
-    (void)arg;
+    if (arg != NULL) {
+        local_expect_ok(xm_memory_cuda_create(0, &space));
+    }
     for (uint64_t seed = 1; seed <= (uint64_t)xm_test_rounds(CASES); ++seed) {
         tensor_case_t c;
 
-        open_case(worker, &random, &c);
+        /* Some ranks have theirs in host memory all the same. */
+        open_case(worker, &random, (seed + (uint64_t)env->rank) % 3 == 0 ? NULL : space, &c);
         local_expect_ok(xm_update_create(worker, &c.params, &c.update));
         local_expect(xm_update_read_begin(c.update) == 0, "a version before the first");
         for (uint64_t version = 1; version <= VERSIONS; ++version) {
@@ -130,6 +185,7 @@ static int run_versions(const xm_job_env_t *env, int listen_fd, void *arg)
             next_version(worker, &c, seed, version);
             local_expect_ok(xm_update_commit(c.update, 0, &info));
             check(worker, &c, version);
+            check_changed(&c, version == 1);
             local_expect(info.version == version && info.everything == (version == 1),
                          "version %d instead of %d", (int)info.version, (int)version);
             local_expect(xm_update_read_begin(c.update) == version, "another version to read");
@@ -147,6 +203,14 @@ static int run_versions(const xm_job_env_t *env, int listen_fd, void *arg)
 START_TEST(every_version_arrives)
 {
     local_job_run(RANKS, DEADLINE_S, run_versions, NULL);
+}
+END_TEST
+
+START_TEST(every_version_arrives_on_devices)
+{
+    bool on_device = true;
+
+    local_job_run(RANKS, DEADLINE_S, run_versions, &on_device);
 }
 END_TEST
 
@@ -246,7 +310,7 @@ static int fail_between(const xm_job_env_t *env, int listen_fd, void *arg)
         tensor_case_t c;
         char *before;
 
-        open_case(worker, &random, &c);
+        open_case(worker, &random, NULL, &c);
         local_expect_ok(xm_update_create(worker, &c.params, &c.update));
         for (uint64_t version = 1; version <= 3; ++version) {
             next_version(worker, &c, seed, version);
@@ -297,7 +361,7 @@ static int misuse(const xm_job_env_t *env, int listen_fd, void *arg)
                      xm_update_plan(NULL) == NULL,
                  "what is no update has a version");
     xm_update_destroy(NULL);
-    open_case(worker, &random, &c);
+    open_case(worker, &random, NULL, &c);
     c.params.verify = XM_VERIFY_OFF;
     local_expect_fails(env->rank == 2 ? xm_reshard_create(worker, &c.params, &reshard)
                                       : xm_update_create(worker, &c.params, &c.update),
@@ -324,5 +388,9 @@ int main(void)
     tcase_add_test(tcase, a_failed_commit_is_none);
     tcase_add_test(tcase, what_is_no_update_is_told);
     suite_add_tcase(suite, tcase);
-    return xm_test_run(suite);
+    tcase = tcase_create("cuda");
+    tcase_set_timeout(tcase, 2 * DEADLINE_S);
+    tcase_add_test(tcase, every_version_arrives_on_devices);
+    suite_add_tcase(suite, tcase);
+    return cuda_run(suite);
 }

@@ -30,8 +30,8 @@ enum {
     TRAINERS = 2,
     SERVERS = 3,
     MEMBERS = TRAINERS + SERVERS,
-    STAMP_ROWS = 8, /* every so many rows … */
-    STAMPS = 128,   /* … every so many elements are the step */
+    STAMP_ROWS = 8,  /* every so many rows … */
+    STAMPS = 128,    /* … every so many elements are the step */
     GROUP_STEPS = 6, /* at most so many steps in a group */
     STEPS = 1000,
     REST = 10 /* a look's pause, in looks: three threads that only look leave nobody a processor */

@@ -41,7 +41,8 @@ class Update(Made):
 
     Arguments are those of `Reshard`. A commit finds what differs from the last version, moves that, and writes it on
     all ranks when all have theirs. After one that failed, all destinations are still the version that they were, and
-    the next commit brings what both would have. Host memory only; a shadow takes as much as the source tiles.
+    the next commit brings what both would have. A shadow takes as much as the source tiles; a tile on a device has a
+    mirror in host memory besides, and has to be ready when a commit begins.
 
     In another group, after `job.shrink()` or in a job with others who have come, `Update(…, previous=update)` goes on
     from what this rank had, with the same tiles at the same place: whoever has no version is sent everything, whoever

@@ -107,10 +107,9 @@ class Scaled:
         self._about, self._conversion = about, about.made.conversion
         self._pieces = []
         for box, tensor in mine:
-            if tensor.device.type != "cpu":
-                raise InputError(f"{about.of.name} is on {tensor.device}; what is quantized lies in host memory")
             grid = about.grid(box)
-            scales = torch.zeros(extents(grid), dtype=getattr(torch, self._conversion.scale))
+            dtype = getattr(torch, self._conversion.scale)
+            scales = torch.zeros(extents(grid), dtype=dtype, device=tensor.device)
             self._pieces.append(_Piece(box, tensor, grid, scales))
         # Whoever has a part of a block tells its maximum; of ranks with the same part the first one.
         holders: dict[Box, int] = {}
@@ -132,6 +131,8 @@ class Scaled:
         sides = self._conversion.sides(self._about.of.shape)
         at = tuple(low - first * n for (low, _), (first, _), n in zip(box[-2:], piece.grid[-2:], sides))
         wide = wide.resolve_neg()
+        if wide.is_cuda:
+            torch.cuda.current_stream(wide.device).synchronize()  # the conversion has a stream of its own
         for index in itertools.product(*map(range, wide.shape[:-2])):
             place = tuple(i + low - first for i, (low, _), (first, _) in zip(index, box, piece.grid))
             matrix = wide[index] if wide.stride(-1) == 1 else wide[index].contiguous()
@@ -149,7 +150,7 @@ class Scaled:
     def measure(self) -> None:
         """The maxima of this rank's parts; also the scales where it shares no block."""
         for piece in self._pieces:
-            piece.maxima = torch.zeros(extents(piece.grid))
+            piece.maxima = torch.zeros(extents(piece.grid), device=piece.tensor.device)
             self._apply(MAXIMA, piece, piece.box, piece.tensor)
             if not self.cut:
                 self.settle(piece)
@@ -164,7 +165,7 @@ class Scaled:
             if rank == own:
                 piece = next(p for p in self._pieces if p.box == box)
                 assert piece.maxima is not None
-                edges = _part(piece.maxima, piece.grid, edge).contiguous()
+                edges = _part(piece.maxima, piece.grid, edge).cpu().contiguous()
                 yield ctypes.string_at(edges.data_ptr(), 4 * edges.numel())
 
     def hear(self, take: Callable[[int, int], bytes]) -> None:
@@ -174,7 +175,7 @@ class Scaled:
                 both = common(edge, piece.grid)
                 if both is not None and piece.maxima is not None:
                     here = _part(piece.maxima, piece.grid, both)
-                    here.copy_(torch.maximum(here, _part(told.view(extents(edge)), edge, both)))
+                    here.copy_(torch.maximum(here, _part(told.view(extents(edge)), edge, both).to(here.device)))
 
     def narrow(self, region: Box, to: torch.Tensor, view: torch.Tensor) -> None:
         """Fills what is sent of a region, of which `view` is what this rank has."""

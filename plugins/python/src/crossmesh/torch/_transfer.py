@@ -155,6 +155,8 @@ class _Round:
         commit = None
         if isinstance(self.reshard, Update):
             self.unpack()  # what does not change has to be there
+            if any(t.is_cuda for t in (*self.src, *self.dst) if t is not None):
+                torch.cuda.current_stream().synchronize()
             commit = self.reshard.commit(timeout=timeout)
         else:
             views = [view for view in (*self.src, *self.dst) if view is not None]
@@ -387,7 +389,7 @@ class StateDictTransfer:
     tensors that are whole on every rank that has them. All tensors are one scheduling problem. Names of `dst` must be
     in `src`, and with `strict` the other way round; shapes and dtypes must be equal, after `maps` (crossmesh.maps), the
     same on all ranks. `verify` is a Reshard's. With update="auto" a run brings what has changed since the last one, each
-    chunk as that or whole, whichever takes fewer bytes (crossmesh.Update; host memory only).
+    chunk as that or whole, whichever takes fewer bytes (crossmesh.Update).
     """
 
     def __init__(
