@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A commit is predicted as two agreements of all ranks, then what takes longer of finding with
- * encoding and of the plan's makespan for the bytes that are left, then applying. Ranks that share
+ * encoding and of the plan's makespan for the bytes that are left, less what NICs let pass at once,
+ * then applying. Ranks that share
  * processors take turns on them, so work is measured as processor time.
  */
 #include "bench/run/update_model.h"
@@ -132,7 +133,8 @@ static work_t count_work(const xm_plan_t *plan, int rank)
 }
 
 xm_status_t rb_update_predict(xm_worker_t *worker, const xm_plan_t *plan, rb_changes_t pattern,
-                              double density, int cores, rb_update_model_t *model)
+                              double density, int cores, double head_start,
+                              rb_update_model_t *model)
 {
     int size = xm_worker_size(worker);
     work_t own = count_work(plan, xm_worker_rank(worker)), rate = {0}, *all;
@@ -160,7 +162,7 @@ xm_status_t rb_update_predict(xm_worker_t *worker, const xm_plan_t *plan, rb_cha
     }
     free(all);
     model->share = rb_update_share(plan, pattern, density);
-    wire = (double)xm_plan_makespan_ns(plan) * 1e-9 * model->share;
+    wire = fmax(0, (double)xm_plan_makespan_ns(plan) * 1e-9 * model->share - head_start);
     model->seconds = 2.0 / AGREEMENTS * (double)(xm_clock_ns() - start) * 1e-9 +
                      fmax(wire, fmax(before[0], before[1])) + fmax(after[0], after[1]);
     return status;

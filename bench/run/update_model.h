@@ -18,6 +18,9 @@ typedef struct rb_update_model {
 double rb_update_share(const xm_plan_t *plan, rb_changes_t pattern, double density);
 
 /** Collective: measures what this machine needs for a few MiB, and the ranks for an agreement.
- *  @p cores of each host. */
+ *  @p cores of each host. @p head_start: seconds of a NIC's rate that pass it at once after a
+ * pause, as they do where it is emulated (rb_nic_rate_burst()); what is sent is predicted to take
+ * so much less. */
 xm_status_t rb_update_predict(xm_worker_t *worker, const xm_plan_t *plan, rb_changes_t pattern,
-                              double density, int cores, rb_update_model_t *model);
+                              double density, int cores, double head_start,
+                              rb_update_model_t *model);
