@@ -20,7 +20,7 @@ static const blocks_t blocks_of[XM_CONVERT_KINDS] = {[XM_CONVERT_BFLOAT16] = {1,
                                                      [XM_CONVERT_INT8_ROWS] = {1, 0, false}};
 
 /* Seconds that a device may take for one step of a tile. */
-static const double patience = 60;
+static const double timeout = 60;
 
 /* Blocks of a row whose scales are looked up together. */
 enum { MOST_BLOCKS = 64 };
@@ -193,7 +193,7 @@ static xm_status_t convert_there(const xm_memory_place_t *place, const xm_conver
         status = xm_memory_queue_launch(queue, &kernels, names[step], &args, args.items);
     }
     if (status == XM_OK) {
-        status = xm_memory_queue_finish(queue, patience);
+        status = xm_memory_queue_finish(queue, timeout);
     }
     xm_memory_queue_destroy(queue);
     xm_memory_space_destroy(space);

@@ -24,7 +24,7 @@ struct xm_mirrors {
 };
 
 /* Seconds that the device may take for one tile. */
-static const double patience = 60;
+static const double timeout = 60;
 
 static xm_status_t open_tile(xm_mirrors_t *self, mirrored_t *tile)
 {
@@ -126,7 +126,7 @@ static xm_status_t run(xm_mirrors_t *self, const mirrored_t *tile, const char *k
                              .size = (int)tile->about.element_size};
     xm_status_t status = xm_memory_queue_launch(self->queue, &kernels, kernel, &args, args.groups);
 
-    return status == XM_OK ? xm_memory_queue_finish(self->queue, patience) : status;
+    return status == XM_OK ? xm_memory_queue_finish(self->queue, timeout) : status;
 }
 
 xm_status_t xm_mirrors_read(xm_mirrors_t *self, int tile)
