@@ -57,6 +57,8 @@ typedef struct pass {
     xm_arena_t pool;
 } pass_t;
 
+/* Counting from the least usage makes all usages and rooms begin at 0, so a subtree without usage
+ * at a time needs no number for it. */
 static double used(const pass_t *pass, int v, int segment, int x)
 {
     return pass->node->dual->core->variable[v].segment[segment].usage[x] - pass->least[v][segment];
@@ -128,6 +130,8 @@ static void find_times(pass_t *pass)
             }
         }
     }
+    /* Where all variables' largest usages fit together, no label is ever too large; these times are
+     * left out, and what is counted below relies on that. */
     for (int t = 0; t < core->times; ++t) {
         if (most[t] > pass->capacity[t]) {
             most[pass->times] = most[t];
@@ -202,6 +206,8 @@ static bool find_classes(pass_t *pass, step_t *step)
         c = find_class(pass, step, key, pass->node->dual->price[pass->when[t]]);
         step->limit[c] = fmin(step->limit[c], pass->capacity[t]);
         step->low[c] = fmin(step->low[c], pass->capacity[t] - (pass->most[t] - step->most[t]));
+        /* Once nothing outside differs at a time, the check against the limit is the last that
+         * has to be known of it; no later step looks at it. */
         pass->done[t] = !(pass->most[t] > step->most[t]);
         if (!pass->done[t]) {
             step->kept[c] = step->kept[c] < 0 ? kept++ : step->kept[c];
@@ -229,6 +235,8 @@ static void join(pass_t *pass, const step_t *step, int j, size_t row, double res
             bool fits = true;
 
             pass->sorter.work += number_time * (double)(step->classes + 4);
+            /* The child's labels are sorted by their priced costs, so all further ones are too
+             * dear as well. The marginals make this bound exact at the prices. */
             if (bound >= pass->goal) {
                 break;
             }
@@ -299,6 +307,8 @@ static void make_labels(pass_t *pass, const step_t *step, size_t row, int x, dou
             return;
         }
     }
+    /* The bound of a label that has not met all children counts the least of the others. It only
+     * rises as they are joined, so what is dropped here would be dropped later. */
     for (int j = 0; j < step->children; ++j) {
         rest += least[j];
     }
@@ -328,6 +338,8 @@ static void end_row(pass_t *pass, step_t *step)
 {
     ap_label_list_t *to = &step->labels;
 
+    /* Labels of one row differ in nothing that is outside but cost and usage, whatever values the
+     * variables have that are gone; so one that is no worse in all of these replaces another. */
     ap_label_drop_dominated(&pass->sorter, &pass->row, &pass->next);
     ap_label_trim(&pass->sorter, &pass->row, 2 * pass->width);
     if (!ap_label_sort(&pass->sorter, &pass->row, AP_LABEL_PRICED)) {
@@ -480,6 +492,8 @@ static xm_status_t run(pass_t *pass)
         if (k < e->steps) {
             status = ap_elimination_walk(e, &e->step[k], visit, pass);
         } else {
+            /* Components are tied by the limit alone, so their labels are joined as if a variable
+             * with one value had all of them as children. */
             static const size_t first[CHILDREN_MOST];
             double least[CHILDREN_MOST];
 
