@@ -15,6 +15,7 @@ enum { COMPARED_MOST = 600 };
 /* Nanoseconds of a usual core per number that is compared, and per label that is sorted. */
 static const double number_time = 3.0, sort_time = 30.0;
 
+/* Arrays are kept from one row to the next, as long as labels have the same numbers. */
 void ap_label_shape(ap_label_list_t *list, int classes, int children)
 {
     if (list->classes != classes || list->children != children) {
@@ -24,6 +25,7 @@ void ap_label_shape(ap_label_list_t *list, int classes, int children)
     list->count = 0;
 }
 
+/* Both arrays grow together; where one cannot, the list stays as it is and the pass ends. */
 bool ap_label_reserve(ap_label_sorter_t *sorter, ap_label_list_t *list)
 {
     if (list->count == list->room) {
@@ -41,6 +43,7 @@ bool ap_label_reserve(ap_label_sorter_t *sorter, ap_label_list_t *list)
     return !sorter->failed;
 }
 
+/* The index decides where all else is equal, so the order does not depend on the sorting. */
 static int compare_keys(const void *left, const void *right)
 {
     const struct ap_label_key *a = left, *b = right;
@@ -113,6 +116,8 @@ void ap_label_trim(ap_label_sorter_t *sorter, ap_label_list_t *list, size_t most
     list->count = most;
 }
 
+/* A label that dominates another comes before it in the order of costs, and of sums of usages where
+ * those are equal; so each is compared only with those that were kept before it. */
 void ap_label_drop_dominated(ap_label_sorter_t *sorter, ap_label_list_t *list,
                              ap_label_list_t *scratch)
 {

@@ -514,6 +514,9 @@ static xm_status_t run(pass_t *pass)
     return status;
 }
 
+/* The prices are the best that were found: the marginals are exact at them, and the nearer they are
+ * to the best bound, the fewer labels stay below the goal. What the elimination drops at them goes
+ * first. */
 xm_status_t ap_cfn_label_pass(ap_cfn_tree_t *tree, ap_cfn_node_t *node, size_t width, double work,
                               double *bound, bool *finished)
 {

@@ -81,6 +81,8 @@ xm_status_t ap_cfn_label(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, dou
     return status;
 }
 
+/* Half of the work that is left goes into one pass, so that one that is too large leaves time for
+ * one with a smaller cap. Decisions look at counted work, so equal seeds take the same way. */
 xm_status_t ap_cfn_labels(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared,
                           ap_cfn_labels_t *labels, double work)
 {
