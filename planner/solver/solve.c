@@ -345,13 +345,15 @@ static xm_status_t settle(solve_t *solve)
     if (status == XM_OK) {
         ap_cfn_labels_t labels = AP_CFN_LABELS_INIT;
 
-        if (dual->core->variables <= PROVABLE_VARIABLES && alone.cost > solve->shared.cost) {
-            status = ap_cfn_labels(dual, &alone, &labels, settling_work);
-        }
-        /* Raising the bound alone may have found a solution of that cost already. */
-        if (status == XM_OK && alone.cost > solve->shared.cost) {
+        /* Raising the bound alone may have found a solution of that cost already. What labels have
+         * proved may have more nodes than branch and bound can visit. */
+        if (alone.cost > solve->shared.cost) {
             status =
                 ap_cfn_branch(dual, &alone, HUGE_VAL, nodes_to_settle(dual), INT64_MAX, &nodes);
+        }
+        if (status == XM_OK && alone.cost > solve->shared.cost &&
+            dual->core->variables <= PROVABLE_VARIABLES) {
+            status = ap_cfn_labels(dual, &alone, &labels, settling_work);
         }
         ap_cfn_dual_destroy(dual);
     }
