@@ -465,6 +465,7 @@ START_TEST(a_thousand_versions)
     ck_assert(board->looks > 0 && board->compared >= board->commits &&
               board->joined >= SERVERS - 1);
     ck_assert(total < 100 || (deaths > 0 && board->caught_up > 0 && board->failed > 0));
+    exit(EXIT_SUCCESS); /* libcheck cannot tell the time of what returns after 2^31 us */
 }
 END_TEST
 
