@@ -50,8 +50,11 @@ enum { PROVABLE_VARIABLES = 1500, ATTEMPT_NODES = 1000 };
  * attempt may, besides a part of the time that has passed. Attempts look near the bound, where few
  * values are left, so they soon raise it faster than more of its own steps would. */
 static const double raise_part = 0.12, attempt_part = 0.03, attempt_growth = 0.4;
-/* The same for passes with labels. */
-static const double label_part = 0.03, label_growth = 0.25;
+/* The same for passes with labels, where the gap is at most this part of the bound. Those that
+ * leave more than so much of the gap have less next time, as their tables will be too large again.
+ */
+static const double label_part = 0.03, label_growth = 0.25, label_gap = 0.1, label_gain = 0.99,
+                    label_less = 0.25;
 /* Nanoseconds of the search that follows a dive: at most, and per variable. */
 #define SEARCH_TIME      INT64_C(200000000)
 #define SEARCH_TIME_EACH INT64_C(400000)
@@ -234,6 +237,28 @@ static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, int *numbe
     return status;
 }
 
+/* Passes with labels, unless the gap is so wide that searching gains more than proving. *share is
+ * the part of the work that they get. */
+static xm_status_t close_gap(solve_t *solve, const ap_cfn_dual_t *dual, ap_cfn_labels_t *labels,
+                             double *share)
+{
+    ap_cfn_shared_t *shared = &solve->shared;
+    double bound = ap_cfn_shared_bound(shared), gap = ap_cfn_shared_cost(shared) - bound;
+    int64_t now = ap_cfn_shared_now(shared);
+    double work = label_part * (double)(ap_cfn_shared_end(shared) - now) +
+                  label_growth * (double)(now - solve->searching);
+    xm_status_t status;
+
+    if (ap_cfn_shared_is_over(shared) || !(gap <= label_gap * fabs(bound))) {
+        return XM_OK;
+    }
+    status = ap_cfn_labels(dual, shared, labels, *share * work);
+    if (ap_cfn_shared_cost(shared) - ap_cfn_shared_bound(shared) > label_gain * gap) {
+        *share *= label_less;
+    }
+    return status;
+}
+
 /* Attempts of branch and bound, unless the problem is too large for it, and dives, each followed by
  * a search around the best solution. Dives differ by their seeds; the first one is without
  * noise, and in large problems the bound is raised to its end after it. */
@@ -242,6 +267,7 @@ static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_se
     ap_cfn_shared_t *shared = &solve->shared;
     int64_t search_time = dual->core->variables * SEARCH_TIME_EACH;
     int attempts = 0;
+    double label_share = 1.0;
     ap_cfn_labels_t labels = AP_CFN_LABELS_INIT;
     xm_status_t status = XM_OK;
 
@@ -250,13 +276,8 @@ static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_se
         if (dual->core->variables <= PROVABLE_VARIABLES) {
             status = attempt(solve, dual, &attempts);
         }
-        if (status == XM_OK && !ap_cfn_shared_is_over(shared) &&
-            dual->core->variables <= PROVABLE_VARIABLES) {
-            int64_t now = ap_cfn_shared_now(shared);
-
-            status = ap_cfn_labels(dual, shared, &labels,
-                                   label_part * (double)(ap_cfn_shared_end(shared) - now) +
-                                       label_growth * (double)(now - solve->searching));
+        if (status == XM_OK && dual->core->variables <= PROVABLE_VARIABLES) {
+            status = close_gap(solve, dual, &labels, &label_share);
         }
         if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
             status = ap_cfn_dive(dual, shared, dive * (2 * solve->options->seed + 1));
