@@ -263,7 +263,7 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
     ap_shard_options_t options = AP_SHARD_OPTIONS_INIT;
     ap_shard_problem_t *problem;
-    ap_like_shard_t like = {.effort = {(uint64_t)o->seed, o->budget, 0}};
+    ap_like_shard_t like = {.effort = {.seed = (uint64_t)o->seed, .budget = o->budget}};
     ap_shard_plan_t *plan = NULL;
     xm_cli_progress_t *progress;
     xm_status_t status;

@@ -190,6 +190,20 @@ static void fit(double (*rows)[TERMS], int count, int tokens, double time[TERMS]
     time[2] /= (double)tokens * tokens;
 }
 
+static bool read_row(const char *line, double row[TERMS])
+{
+    for (int i = 0; i < TERMS; ++i) {
+        char *end;
+
+        row[i] = strtod(line, &end);
+        if (end == line) {
+            return false;
+        }
+        line = end;
+    }
+    return line[strspn(line, " \t\r\n")] == '\0';
+}
+
 static xm_status_t read_rows(const char *path, double (*rows)[TERMS], int *count)
 {
     FILE *file = fopen(path, "r");
@@ -206,8 +220,7 @@ static xm_status_t read_rows(const char *path, double (*rows)[TERMS], int *count
         if (line[strspn(line, " \t\r\n")] == '\0' || line[0] == '#') {
             continue;
         }
-        if (*count == ROWS_MOST ||
-            sscanf(line, "%lf %lf %lf", &row[0], &row[1], &row[2]) != TERMS ||
+        if (*count == ROWS_MOST || !read_row(line, row) ||
             !(row[0] >= 1 && row[0] <= 1e9 && row[1] >= 0 && row[1] <= 1e9 && row[2] > 0 &&
               row[2] < 1e9)) {
             status = XM_MALFORMED("%s:%d: a line is 'length context seconds', and there are at "
