@@ -36,16 +36,14 @@ static double least_of_all(const double time[3], int points, int unit, int stage
 
 START_TEST(the_best_of_all_ways_is_found)
 {
-    uint64_t seed = 7;
-
-    for (int i = 0; i < 200; ++i) {
-        int points = 1 + (int)(xm_random_of(seed++) % 11),
-            unit = 1 + (int)(xm_random_of(seed++) % 9);
-        const double time[] = {(double)(xm_random_of(seed++) % 50),
-                               1 + (double)(xm_random_of(seed++) % 10),
-                               0.1 * (double)(xm_random_of(seed++) % 10)};
-        ap_token_slices_t slices = {.stages = 1 + (int)(xm_random_of(seed++) % 12),
-                                    .micro_batches = 1 + (int)(xm_random_of(seed++) % 3)};
+    for (uint64_t seed = 7; seed < 7 + 200 * 7; seed += 7) {
+        int points = 1 + (int)(xm_random_of(seed) % 11),
+            unit = 1 + (int)(xm_random_of(seed + 1) % 9);
+        const double time[] = {(double)(xm_random_of(seed + 2) % 50),
+                               1 + (double)(xm_random_of(seed + 3) % 10),
+                               0.1 * (double)(xm_random_of(seed + 4) % 10)};
+        ap_token_slices_t slices = {.stages = 1 + (int)(xm_random_of(seed + 5) % 12),
+                                    .micro_batches = 1 + (int)(xm_random_of(seed + 6) % 3)};
         double least;
         int tokens = 0;
 
