@@ -197,6 +197,7 @@ static int run_versions(const xm_job_env_t *env, int listen_fd, void *arg)
         close_case(&c);
     }
     xm_worker_destroy(worker, NULL);
+    xm_memory_space_destroy(space);
     return 0;
 }
 
