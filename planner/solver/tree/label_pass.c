@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/solver/elimination.h"
 #include "planner/solver/tree/label_list.h"
 
 enum { CHILDREN_MOST = 32 };
