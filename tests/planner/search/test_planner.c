@@ -768,7 +768,7 @@ int main(void)
     Suite *suite = suite_create("planner");
     TCase *tcase = tcase_create("all");
 
-    tcase_set_timeout(tcase, 100);
+    tcase_set_timeout(tcase, 240);
     tcase_add_test(tcase, steps_are_simulated_on_all_profiles);
     tcase_add_test(tcase, transfers_that_do_not_hide_are_counted);
     tcase_add_test(tcase, a_host_more_is_no_harm);
