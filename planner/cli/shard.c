@@ -31,7 +31,7 @@ static const char summary[] =
 
 typedef struct shard_options {
     const char *mesh, *alpha, *beta, *cluster, *like;
-    int cost_model, batch, hidden, hosts, micro_batches, optimizer, threads, seed, budget;
+    int cost_model, batch, hidden, hosts, micro_batches, optimizer, threads, seed, budget, form;
     double time_limit, overlap;
     uint64_t memory_limit;
     const char *memory_reserve;
@@ -263,6 +263,7 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
     ap_shard_params_t params = AP_SHARD_PARAMS_INIT;
     ap_shard_options_t options = AP_SHARD_OPTIONS_INIT;
     ap_shard_problem_t *problem;
+    ap_like_template_filter_t form;
     ap_like_shard_t like = {.effort = {.seed = (uint64_t)o->seed, .budget = o->budget}};
     ap_shard_plan_t *plan = NULL;
     xm_cli_progress_t *progress;
@@ -283,6 +284,10 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
         options.search = ap_like_shard_search;
         options.search_arg = &like;
         status = ap_planner_preset_find(o->like, &like.row);
+    }
+    if (status == XM_OK && o->form >= 0) {
+        params.filter = &form.filter;
+        status = ap_like_template_open((ap_like_template_t)o->form, mesh, &form);
     }
     if (status == XM_OK) {
         status = ap_shard_problem_create(&params, &problem);
@@ -418,6 +423,7 @@ int ap_command_shard(int argc, char *const *argv)
     shard_options_t o = {.cost_model = MODEL_ALPA,
                          .memory_limit = AP_COMMAND_NOT_GIVEN,
                          .seed = 1,
+                         .form = -1,
                          .overlap = AP_COMMAND_NO_OVERLAP};
     const xm_cli_option_t table[] = {
         {"mesh", 0, XM_CLI_STRING, &o.mesh, "SHAPE", 0, 0,
@@ -465,6 +471,10 @@ int ap_command_shard(int argc, char *const *argv)
          "Search as another planner does (autopar compare --list), without looking at memory."},
         {"budget", 0, XM_CLI_INT, &o.budget, "COUNT", 1, 1 << 30,
          "With --like: proposals of a random walk, completions of a tree search."},
+        {"template", 0, XM_CLI_CHOICE, &o.form, "1d|2d|2.5d|3d", 0, 0,
+         "Tensor parallelism of that many dimensions, on a mesh of 1, 2, 3 or 3 axes: products "
+         "with "
+         "weights are cut so and in no other way."},
         {"force-data-parallel", 0, XM_CLI_FLAG, &o.force_data_parallel, NULL, 0, 0,
          "Only data parallelism (alpa cost model)."},
         {"plot", 0, XM_CLI_OUTPUT, &o.files.plot, "FILE", 0, 0,

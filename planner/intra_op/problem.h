@@ -22,10 +22,25 @@
 
 typedef struct ap_shard_problem ap_shard_problem_t;
 
+/**
+ * Narrows what is chosen from. Of each operator's strategies and each input's or parameter's specs
+ * those are kept that have the highest rank; 0 refuses.
+ */
+typedef struct ap_shard_filter {
+    const void *arg;
+    /** Operators of one kind and rule are ranked alike. */
+    int (*kind)(const void *arg, const ap_graph_t *graph, const ap_op_t *op);
+    int (*op)(const void *arg, const ap_graph_t *graph, const ap_op_t *op,
+              const ap_strategy_t *strategy);
+    int (*tensor)(const void *arg, const ap_tensor_t *tensor, ap_spec_t spec);
+} ap_shard_filter_t;
+
 typedef struct ap_shard_params {
     const ap_graph_t *graph; /**< finished; usually the training step */
     const ap_cost_mesh_t *mesh;
-    int micro_batches;  /**< per-iteration costs are divided by it; 0 = 1 */
+    const ap_shard_filter_t *filter; /**< or NULL; under the alpa model it lets partial results be
+                                        scattered and axes repeat work */
+    int micro_batches;               /**< per-iteration costs are divided by it; 0 = 1 */
     double state_bytes; /**< per parameter element besides weight and gradient, see training.h */
 } ap_shard_params_t;
 

@@ -135,6 +135,47 @@ static int keep_met(const ap_shard_problem_t *p, const ap_tensor_t *tensor, ap_s
     return kept;
 }
 
+/* Keeps the specs of an input or parameter that the filter likes best. */
+static int keep_liked_specs(const ap_shard_filter_t *filter, const ap_tensor_t *tensor,
+                            ap_spec_t *specs, int count)
+{
+    int best = 1, kept = 0;
+
+    for (int s = 0; s < count; ++s) {
+        int rank = filter->tensor(filter->arg, tensor, specs[s]);
+
+        kept = rank > best ? 0 : kept;
+        best = rank > best ? rank : best;
+        if (rank == best) {
+            specs[kept++] = specs[s];
+        }
+    }
+    return kept;
+}
+
+/* The same of an operator's strategies. */
+static xm_status_t keep_liked(const ap_shard_problem_t *p, const ap_op_t *op,
+                              ap_strategy_list_t *list)
+{
+    const ap_shard_filter_t *filter = p->params.filter;
+    int best = 1, kept = 0;
+
+    for (int s = 0; s < list->count && filter != NULL; ++s) {
+        int rank = filter->op(filter->arg, p->params.graph, op, &list->items[s]);
+
+        kept = rank > best ? 0 : kept;
+        best = rank > best ? rank : best;
+        if (rank == best) {
+            list->items[kept++] = list->items[s];
+        }
+    }
+    if (filter != NULL && kept == 0) {
+        return XM_NO_SOLUTION("'%s' cannot be cut over the mesh as the template demands", op->name);
+    }
+    list->count = filter != NULL ? kept : list->count;
+    return XM_OK;
+}
+
 /* An input or parameter has one strategy per spec. The costs are 0 but for the replicated spec
  * where the cost model has a penalty on it (Alpa's has). */
 static xm_status_t fill_tensor(ap_shard_problem_t *p, ap_strategy_table_t *set)
@@ -150,6 +191,9 @@ static xm_status_t fill_tensor(ap_shard_problem_t *p, ap_strategy_table_t *set)
     set->count = keep_met(p, tensor, specs, set->count);
     if (set->count == 0) {
         return unmet(p, set->tensor);
+    }
+    if (p->params.filter != NULL) {
+        set->count = keep_liked_specs(p->params.filter, tensor, specs, set->count);
     }
     set->specs = xm_arena_take(&p->arena, (size_t)set->count * sizeof(*set->specs));
     set->costs = xm_arena_get(&p->arena, (size_t)set->count, sizeof(*set->costs));
@@ -172,8 +216,9 @@ static xm_status_t fill_op(ap_shard_problem_t *p, ap_strategy_table_t *set)
     bool alpa = ap_cost_model_is_alpa(ap_cost_mesh_model(p->params.mesh));
     ap_priced_op_t op =
         ap_price_op(p->params.graph, p->params.mesh, set->op, p->params.state_bytes);
-    const ap_strategy_options_t options = {.scatter = !alpa,
-                                           .all_axes = alpa && op.op->kind == AP_OP_EINSUM};
+    bool own = alpa && p->params.filter == NULL;
+    const ap_strategy_options_t options = {.scatter = !own,
+                                           .all_axes = own && op.op->kind == AP_OP_EINSUM};
     xm_status_t status = ap_strategy_enumerate(&op.site, &options, &set->strategies);
 
     if (status != XM_OK) {
@@ -182,6 +227,10 @@ static xm_status_t fill_op(ap_shard_problem_t *p, ap_strategy_table_t *set)
     if (!ap_strategy_list_demand(p->params.graph, op.op, p->params.mesh, &set->strategies) &&
         set->strategies.count != 0) {
         return unmet(p, op.op->results[0]);
+    }
+    status = keep_liked(p, op.op, &set->strategies);
+    if (status != XM_OK) {
+        return status;
     }
     set->count = set->strategies.count;
     set->costs = xm_arena_get(&p->arena, (size_t)set->count, sizeof(*set->costs));
@@ -202,8 +251,12 @@ static bool belongs(const ap_shard_problem_t *p, const ap_strategy_table_t *set,
                     int op, int tensor)
 {
     const ap_graph_t *graph = p->params.graph;
+    const ap_shard_filter_t *filter = p->params.filter;
 
-    if (set->hash != hash || (set->op >= 0) != (op >= 0)) {
+    if (set->hash != hash || (set->op >= 0) != (op >= 0) ||
+        (op >= 0 && filter != NULL &&
+         filter->kind(filter->arg, graph, ap_graph_op(graph, set->op)) !=
+             filter->kind(filter->arg, graph, ap_graph_op(graph, op)))) {
         return false;
     }
     return op >= 0

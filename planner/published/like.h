@@ -33,6 +33,7 @@
 #include "planner/published/like/moves.h"
 #include "planner/published/like/row.h"
 #include "planner/published/like/shard.h"
+#include "planner/published/like/template.h"
 
 /** A point of a curve of time over memory. */
 typedef struct ap_like_point {

@@ -44,6 +44,13 @@ class PublishedSystems(unittest.TestCase):
             if command == "–":
                 self.assertRegex(what, "^not built: |out of scope", name)
 
+    def test_every_name_is_a_planner_or_told(self):
+        for system in SYSTEMS + ["REINFORCE", "p2", "themis", "zero++", "2.5D"]:
+            name = system.strip(",").replace("_", "-").lower()
+            done = subprocess.run([PROGRAMS["autopar"], "shard", "mlp2", "--mesh", "1", "--like", name],
+                                  capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+            self.assertNotRegex(done.stderr, "unknown planner", name)
+
     def run_row(self, place, row):
         name, _, command, says = row
         words = command.strip("`").split()

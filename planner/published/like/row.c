@@ -11,6 +11,7 @@
 #include "planner/published/like/row.h"
 
 #include "comm/base.h"
+#include "planner/published/like/page.h"
 
 enum {
     REPLICATED = 1U << AP_PARAMETER_REPLICATED,
@@ -117,6 +118,7 @@ xm_status_t ap_planner_preset_find(const char *name, const ap_planner_preset_t *
 {
     const char *names[ROWS * (1 + AP_PRESET_ALSO)];
     int row_of[ROWS * (1 + AP_PRESET_ALSO)], index;
+    char told[1024];
     size_t count = 0;
     xm_status_t status;
 
@@ -131,6 +133,8 @@ xm_status_t ap_planner_preset_find(const char *name, const ap_planner_preset_t *
     status = xm_text_choose("planner", name, names, count, &index);
     if (status == XM_OK) {
         *row = &rows[row_of[index]];
+    } else if (ap_published_page_find(name, told, sizeof(told))) {
+        status = XM_INVALID("'%s' is no row of planners. %s", name, told);
     }
     return status;
 }

@@ -90,8 +90,8 @@ xm_status_t ap_like_choose(const ap_like_choice_t *choice, int *assignment);
 /** The table, `default` (ours) last. */
 const ap_planner_preset_t *ap_planner_presets(int *count);
 
-/** The row of this name or one of its others; an unknown name is an error that gives the nearest.
- */
+/** The row of this name or one of its others; an unknown name is an error that gives what
+ * docs/published-systems.md says of it, or the nearest row. */
 xm_status_t ap_planner_preset_find(const char *name, const ap_planner_preset_t **row);
 
 /** "stage slicing", "grid", … */
