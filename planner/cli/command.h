@@ -55,6 +55,12 @@ typedef struct ap_command_search {
     XM_CLI_ROW("memory-reserve", 0, XM_CLI_STRING, text, "BYTES|PART%", 0, 0,                      \
                "Memory of a device that plans leave free, e.g. 4GiB or 10%; 0: none (default: "    \
                "for context, communication and fragmentation; nothing of a --memory-limit).")
+#define AP_COMMAND_MICRO_BATCHES(text)                                                             \
+    XM_CLI_ROW("micro-batches", 0, XM_CLI_STRING, text, "LIST", 0, 0,                              \
+               "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 1024).")
+#define AP_COMMAND_PLAN_OUTPUT(output, json)                                                       \
+    XM_CLI_ROW("output", 'o', XM_CLI_OUTPUT, output, "FILE", 0, 0, "Write the plan as JSON."),     \
+        XM_CLI_JSON_OPTIONS(XM_CLI_OUTPUT, json, "Print the plan as JSON instead of a table.")
 #define AP_COMMAND_SEARCH_OPTIONS(o)                                                               \
     XM_CLI_ROW("cluster", 0, XM_CLI_STRING, &(o)->cluster, "FILE", 0, 0,                           \
                "Cluster profile, as autopar probe writes it."),                                    \
@@ -64,9 +70,7 @@ typedef struct ap_command_search {
                    "Plan for this many such devices a host."),                                     \
         XM_CLI_ROW("global-batch", 0, XM_CLI_INT, &(o)->global_batch, "SAMPLES", 1, 1 << 30,       \
                    "Samples of one training step (default 1024)."),                                \
-        XM_CLI_ROW(                                                                                \
-            "micro-batches", 0, XM_CLI_STRING, &(o)->micro_batches, "LIST", 0, 0,                  \
-            "Numbers of micro-batches to try, e.g. 16,32 (default: powers of two to 1024)."),      \
+        AP_COMMAND_MICRO_BATCHES(&(o)->micro_batches),                                             \
         XM_CLI_ROW("stages", 0, XM_CLI_STRING, &(o)->stages, "MIN-MAX", 0, 0,                      \
                    "Number of pipeline stages, e.g. 2 or 2-4 (default: any)."),                    \
         XM_CLI_ROW(                                                                                \

@@ -30,6 +30,7 @@
 #include <autopar/like.h>
 
 #include "planner/search.h"
+#include "planner/published/like/galvatron.h"
 #include "planner/published/like/moves.h"
 #include "planner/published/like/row.h"
 #include "planner/published/like/shard.h"
@@ -54,7 +55,8 @@ typedef struct ap_like_result {
     int64_t judged;         /**< plans that the judge has seen */
     ap_like_point_t *curve; /**< tensoropt: of the number of micro-batches and mesh of `plan` */
     int curve_count;
-    char why[512]; /**< why there is no plan */
+    struct ap_galvatron *galvatron; /**< galvatron's search: the plan as its files have it */
+    char why[512];                  /**< why there is no plan */
 } ap_like_result_t;
 
 /**

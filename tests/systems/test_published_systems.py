@@ -51,6 +51,15 @@ class PublishedSystems(unittest.TestCase):
                                   capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
             self.assertNotRegex(done.stderr, "unknown planner", name)
 
+    def test_galvatron_files_give_the_plan_again(self):
+        model = "plan --like galvatron --model gpt-1.3b --cluster".split()
+        with tempfile.TemporaryDirectory() as place:
+            model.append(os.path.join(SOURCE, "tests/fixtures/profiles/lab-2x4.json"))
+            said = [subprocess.run([PROGRAMS["autopar"], *model, *more.split()], cwd=place, capture_output=True, text=True,
+                                   timeout=200, check=True).stdout for more in
+                    ["--global-batch 64 --micro-batches 8 --export-strategy found.json", "--import-strategy found.json"]]  # fmt: skip
+        self.assertEqual(*(re.search("digest .*", one).group() for one in said))
+
     def run_row(self, place, row):
         name, _, command, says = row
         words = command.strip("`").split()

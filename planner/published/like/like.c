@@ -24,6 +24,7 @@ void ap_like_result_clear(ap_like_result_t *result)
 {
     if (result != NULL) {
         ap_plan_destroy(result->plan);
+        ap_galvatron_destroy(result->galvatron);
         free(result->curve);
         *result = (ap_like_result_t){0};
     }
@@ -147,6 +148,16 @@ static xm_status_t open(ap_like_t *like)
     return status;
 }
 
+/* What a file of Galvatron says besides its layers. */
+static void take_galvatron(const ap_galvatron_t *told, ap_planner_params_t *params)
+{
+    params->global_batch = (int)told->batch;
+    params->micro_batches = &told->chunks;
+    params->micro_batch_count = 1;
+    params->min_stages = params->max_stages = told->stages;
+    params->recompute = told->recompute ? AP_RECOMPUTE_ON : AP_RECOMPUTE_OFF;
+}
+
 xm_status_t ap_like_run(const ap_planner_preset_t *row, const ap_like_effort_t *effort,
                         const ap_planner_params_t *params, ap_like_result_t *result)
 {
@@ -159,6 +170,9 @@ xm_status_t ap_like_run(const ap_planner_preset_t *row, const ap_like_effort_t *
     if (params->struct_size < sizeof(*params) || params->model == NULL || params->profile == NULL) {
         return XM_INVALID(
             "a model and a cluster profile are needed, and AP_PLANNER_PARAMS_INIT to start from");
+    }
+    if (like.effort.galvatron != NULL) {
+        take_galvatron(like.effort.galvatron, &like.params);
     }
     status = open(&like);
     if (status == XM_OK) {

@@ -59,5 +59,26 @@ xm_status_t ap_like_consider_plan(ap_like_t *like, ap_plan_t *plan, bool *kept);
 /* Whether a plan of at least this step could still be kept. */
 bool ap_like_can_improve(const ap_like_t *like, double step);
 
+/*
+ * What searches over grids share (grid.c): micro-batches in flight on stage i of p as planners
+ * count them, equal numbers of layers, a device's passes of one step, which no schedule can
+ * shorten, and whether the judge need not look.
+ */
+int ap_like_in_flight(const ap_like_t *like, const ap_like_case_t *one, int stages, int i);
+void ap_like_set_layers(const ap_like_t *like, int stages, int i, ap_stage_query_t *query);
+double ap_like_busy(const ap_like_case_t *one, const ap_stage_cost_t *cost);
+bool ap_like_is_hopeless(const ap_like_t *like, double bound, double memory);
+
+/* Has the stages judged, if the status is good; solutions and parts are freed in any case. */
+xm_status_t ap_like_evaluate_parts(ap_like_t *like, const ap_like_case_t *one,
+                                   ap_plan_part_t *parts, int count, xm_status_t status,
+                                   bool *kept);
+
+/* Tries every number of stages and logical shape that the row and the caller allow. */
+typedef xm_status_t ap_like_try_fn(ap_like_t *like, const ap_like_case_t *one, int stages,
+                                   const ap_stage_query_t *degrees, void *arg);
+xm_status_t ap_like_each_degrees(ap_like_t *like, const ap_like_case_t *one,
+                                 ap_like_try_fn *attempt, void *arg);
+
 /* The searches. */
 ap_like_case_fn ap_like_grid, ap_like_choices, ap_like_layerwise, ap_like_ideals, ap_like_placement;

@@ -71,6 +71,7 @@ typedef struct ap_like_effort {
     const struct ap_like_rules *rules; /**< of substitutions (moves.h); NULL: any cut */
     const char
         *strategies; /**< FlexFlow's file (flexflow.h): no search but what it says; or NULL */
+    const struct ap_galvatron *galvatron; /**< a file of Galvatron, in the same way */
 } ap_like_effort_t;
 
 /** A network to search by a row. */

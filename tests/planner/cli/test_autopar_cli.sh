@@ -154,6 +154,21 @@ good "plan --like piper --json" '"dataParallelDegree"' "$AUTOPAR" plan --like pi
 good "plan --like dnn-partitioning" "largest load 41.7458 contiguous (optimal" "$AUTOPAR" plan \
     --like dnn-partitioning "$like/dnn-partitioning/bert24_training.json"
 bad "plan: unknown planner" "unknown planner 'pipr'; did you mean piper?" "$AUTOPAR" plan --like pipr x
+galvatron=$SOURCE_DIR/tests/fixtures/galvatron/gpt-125m-data.json
+while IFS='|' read -r change text; do
+    sed "$change" "$galvatron" > "$work/galvatron.json"
+    bad "plan: galvatron's file" "$text" "$AUTOPAR" plan --like galvatron --model gpt-125m --cluster "$cluster" \
+        --import-strategy "$work/galvatron.json"
+done << 'END'
+s/"12",/"11",/|'pp_division' has 11 layers
+s/"tp_sizes_enc": "1,/"tp_sizes_enc": "/|list of 11 numbers
+s/"use_sp": "0/"use_sp": "1/|sequence parallelism
+s/"checkpoint": "0/"checkpoint": "1/|of some layers only
+s/"chunks": 8/"chunks": 0/|are 1 or more
+s/"tp_sizes_enc": "1/"tp_sizes_enc": "3/|degree of 3
+END
+bad "plan: galvatron's file for another planner" "is for --like flexflow or galvatron" "$AUTOPAR" plan --like alpa \
+    --model gpt-125m --cluster "$cluster" --import-strategy "$galvatron"
 bad "plan: like without input" "--like piper needs --model, or an input file" "$AUTOPAR" plan --like piper
 bad "plan: like and model" "--model has no meaning with --like" "$AUTOPAR" plan --like piper x --model y
 bad "plan: like, no file" "cannot read $work/none.json" "$AUTOPAR" plan --like piper "$work/none.json"

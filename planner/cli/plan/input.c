@@ -7,7 +7,7 @@
  * those of the file.
  */
 
-#include "planner/cli/plan_like.h"
+#include "planner/cli/plan/input.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -24,7 +24,7 @@
 enum { TEXT = 32 };
 
 /* Gives the document where --json and -J say, and to -o. Takes it over. */
-static xm_status_t give_document(const ap_plan_like_t *like, json_t *document)
+static xm_status_t give_document(const ap_plan_input_t *like, json_t *document)
 {
     xm_status_t status = xm_cli_give_json(like->json, json_incref(document));
     xm_status_t saved = xm_cli_give_json(&(xm_cli_json_t){.file = like->output}, document);
@@ -95,7 +95,7 @@ static void print_piper(const ap_piper_problem_t *problem, const ap_piper_plan_t
 
 /* Options stand above the numbers of the file: the authors' experiments use one file with many
  * numbers of devices and memory sizes. */
-static xm_status_t run_piper(const ap_plan_like_t *like, const char *text, size_t length)
+static xm_status_t run_piper(const ap_plan_input_t *like, const char *text, size_t length)
 {
     ap_piper_problem_t problem;
     ap_piper_plan_t plan = {0};
@@ -164,7 +164,7 @@ static void print_placement(const ap_planner_preset_t *row, const ap_placement_p
  * is exact where the down-sets are few enough, and without that condition by the planner's search.
  * That of dnn-partitioning starts from the first answer, so it is never worse; others know nothing
  * of it. */
-static xm_status_t run_placement(const ap_plan_like_t *like, const ap_planner_preset_t *row,
+static xm_status_t run_placement(const ap_plan_input_t *like, const ap_planner_preset_t *row,
                                  const char *text, size_t length)
 {
     ap_placement_query_t query = {row->proposals, (uint64_t)like->seed, like->budget, NULL};
@@ -198,7 +198,7 @@ static xm_status_t run_placement(const ap_plan_like_t *like, const ap_planner_pr
 }
 
 /* Rows that place the operators of a graph read its file; piper reads its own. */
-xm_status_t ap_plan_like_run(const ap_plan_like_t *like)
+xm_status_t ap_plan_input_run(const ap_plan_input_t *like)
 {
     const ap_planner_preset_t *row;
     char *text;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** @file pareto.h The curve of time against memory, as `autopar plan --pareto` gives it out. */
+/** @file planner/cli/plan/pareto.h The curve of time against memory, as `autopar plan --pareto`
+ * gives it out. */
 #pragma once
 
 #include "cli_support.h"

@@ -4,7 +4,7 @@
  * each plan; JSON has the plans themselves, for each of them can be trained by.
  */
 
-#include "planner/cli/pareto.h"
+#include "planner/cli/plan/pareto.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -14,8 +14,9 @@
 #include "comm/base.h"
 #include "planner/cli/command.h"
 #include "planner/cli/layers_option.h"
-#include "planner/cli/pareto.h"
-#include "planner/cli/plan_like.h"
+#include "planner/cli/plan/input.h"
+#include "planner/cli/plan/pareto.h"
+#include "planner/cli/plan/row.h"
 #include "planner/published/like.h"
 #include "planner/published/placement.h"
 #include "planner/plan.h"
@@ -38,8 +39,7 @@ typedef struct plan_options {
     uint64_t bandwidth;
     double overlap, time_limit, min_throughput, alpha;
     xm_cli_json_t json;
-    const char *substitutions, *strategies; /* files of FlexFlow */
-    const char *like_effort; /* an option for the search of --like that was given, or NULL */
+    ap_plan_row_t row; /* of --like */
     bool no_cross_mesh, keep_host_order, all_devices, pareto;
 } plan_options_t;
 
@@ -146,94 +146,16 @@ static xm_status_t fill_params(const plan_options_t *o, int64_t *micro_batches,
     return ap_command_search_params(&o->search, micro_batches, MAX_MICRO_BATCHES, params);
 }
 
-/* Files of FlexFlow, as long as a row is run. */
-typedef struct ap_like_files {
-    ap_like_rules_t *rules;
-    char *strategies;
-} ap_like_files_t;
-
-static xm_status_t read_like_files(const plan_options_t *o, const ap_planner_preset_t *row,
-                                   ap_like_files_t *files, ap_like_effort_t *effort)
-{
-    const char *path = o->substitutions != NULL ? o->substitutions : o->strategies;
-    bool rules = o->substitutions != NULL;
-    char *text;
-    size_t length;
-    int all, used;
-    xm_status_t status;
-
-    if (path == NULL) {
-        return XM_OK;
-    }
-    if (row->search != (rules ? AP_SEARCH_SUBSTITUTION : AP_SEARCH_MCMC)) {
-        return XM_INVALID("--%s is for --like %s", rules ? "substitution-json" : "import-strategy",
-                          rules ? "unity" : "flexflow");
-    }
-    status = xm_text_load(path, &text, &length);
-    if (status == XM_OK && !rules) {
-        effort->strategies = files->strategies = text;
-        return XM_OK;
-    }
-    if (status == XM_OK) {
-        status = ap_like_rules_read(path, text, length, &files->rules);
-        free(text);
-    }
-    if (status == XM_OK) {
-        effort->rules = files->rules;
-        used = ap_like_rules_count(files->rules, &all);
-        if (!o->json.print) {
-            (void)printf("# %s: %d of %d rules rewrite one operator\n", path, used, all);
-        }
-    }
-    return status;
-}
-
-/* Makes the plan that another planner would make of the model. A plan that does not fit into memory
- * is given nevertheless, with a warning on standard error: some planners do not look at memory, and
- * that their plan does not fit is an answer. The plan leaves the result before that is cleared, so
- * that the caller owns it. */
 static xm_status_t plan_like(const plan_options_t *o, const ap_planner_params_t *params,
                              ap_plan_t **plan)
 {
-    ap_like_effort_t effort = {.seed = (uint64_t)o->seed, .budget = o->budget, .alpha = o->alpha};
-    ap_like_files_t files = {0};
-    const char *name = o->like;
-    const ap_planner_preset_t *row;
-    ap_like_result_t result;
-    xm_status_t status = ap_planner_preset_find(name, &row);
+    ap_plan_row_t row = o->row;
 
-    if (status == XM_OK && params->schedule != NULL) {
-        status = XM_INVALID("--schedule has no meaning with --like; that of %s is %s", name,
-                            row->schedule.kind);
-    }
-    if (status == XM_OK && o->like_effort != NULL && row->search != AP_SEARCH_MCMC &&
-        row->search != AP_SEARCH_TREE && row->search != AP_SEARCH_SUBSTITUTION) {
-        status = XM_INVALID("--%s has no meaning with --like %s: %s takes no budget",
-                            o->like_effort, name, ap_planner_preset_search(row));
-    }
-    if (status == XM_OK) {
-        status = read_like_files(o, row, &files, &effort);
-    }
-    if (status == XM_OK) {
-        status = ap_like_run(row, &effort, params, &result);
-    }
-    ap_like_rules_destroy(files.rules);
-    free(files.strategies);
-    if (status != XM_OK) {
-        return status;
-    }
-    if (result.plan == NULL) {
-        status = XM_NO_SOLUTION("%s", result.why);
-    } else if (result.over_bytes > 0.0) {
-        char over[32];
-
-        (void)fprintf(stderr, "%s: the plan of %s does not fit: a device lacks %s\n", program, name,
-                      xm_text_format_bytes((uint64_t)result.over_bytes, over, sizeof(over)));
-    }
-    *plan = result.plan;
-    result.plan = NULL;
-    ap_like_result_clear(&result);
-    return status;
+    row.name = o->like;
+    row.effort =
+        (ap_like_effort_t){.seed = (uint64_t)o->seed, .budget = o->budget, .alpha = o->alpha};
+    row.quiet = o->json.print;
+    return ap_plan_row_run(&row, params, plan);
 }
 
 /* What another planner's command says besides its plan. */
@@ -417,13 +339,13 @@ static xm_status_t refuse(const xm_cli_t *cli, const char *const *names, const c
 
 static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
 {
-    ap_plan_like_t like = {.planner = o->like,
-                           .input = ap_command_argument(cli, 0),
-                           .devices = o->devices,
-                           .seed = o->seed,
-                           .budget =
-                               o->budget > 0 ? (int64_t)o->budget * 1000 : AP_PLACEMENT_BUDGET,
-                           .json = &o->json};
+    ap_plan_input_t like = {.planner = o->like,
+                            .input = ap_command_argument(cli, 0),
+                            .devices = o->devices,
+                            .seed = o->seed,
+                            .budget =
+                                o->budget > 0 ? (int64_t)o->budget * 1000 : AP_PLACEMENT_BUDGET,
+                            .json = &o->json};
     int64_t micro_batches[1];
     size_t count;
     xm_status_t status;
@@ -451,7 +373,7 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
         }
         like.micro_batches = (int)micro_batches[0];
     }
-    return ap_plan_like_run(&like);
+    return ap_plan_input_run(&like);
 }
 
 /* Refuses options that only an input file of another planner gives a meaning to: ignored, they
@@ -459,7 +381,8 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
 static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
 {
     static const char *const of_inputs[] = {
-        "devices", "bandwidth", "seed", "budget", "alpha", "substitution-json", "import-strategy"};
+        "devices",           "bandwidth",       "seed",           "budget", "alpha",
+        "substitution-json", "import-strategy", "export-strategy"};
     const char *unexpected = ap_command_argument(cli, 0);
 
     if (unexpected != NULL) {
@@ -497,7 +420,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     bool input = ap_command_argument(cli, 0) != NULL || o->search.model == NULL;
 
     for (size_t i = 0; i < sizeof(efforts) / sizeof(efforts[0]); ++i) {
-        o->like_effort = xm_cli_given(cli, efforts[i]) ? efforts[i] : o->like_effort;
+        o->row.given = xm_cli_given(cli, efforts[i]) ? efforts[i] : o->row.given;
     }
     if (o->request != NULL) {
         xm_status_t status = refuse(cli, asking, "request");
@@ -577,17 +500,19 @@ int ap_command_plan(int argc, char *const *argv)
          "probability exp(-alpha d) (default 1000); unity: states of at most alpha times the best "
          "are "
          "gone on with (1.05)."},
-        {"substitution-json", 0, XM_CLI_STRING, &o.substitutions, "FILE", 0, 0,
+        {"substitution-json", 0, XM_CLI_STRING, &o.row.substitutions, "FILE", 0, 0,
          "With --like unity: FlexFlow's rules, instead of any cut of any operator."},
-        {"import-strategy", 0, XM_CLI_STRING, &o.strategies, "FILE", 0, 0,
-         "With --like flexflow: price the strategies of a file of FlexFlow, instead of searching."},
+        {"import-strategy", 0, XM_CLI_STRING, &o.row.strategies, "FILE", 0, 0,
+         "With --like flexflow or galvatron: price the strategies of such a file, instead of "
+         "searching."},
+        {"export-strategy", 0, XM_CLI_OUTPUT, &o.row.export, "FILE", 0, 0,
+         "With --like galvatron: write the plan as Galvatron has it."},
         {"devices", 0, XM_CLI_INT, &o.devices, "COUNT", 1, 10000,
          "With --like: devices, instead of the input's."},
         {"bandwidth", 0, XM_CLI_BYTES, &o.bandwidth, "BYTES", 0, 0,
          "With --like piper: bytes per second between devices, instead of the input's."},
-        {"output", 'o', XM_CLI_OUTPUT, &o.output, "FILE", 0, 0, "Write the plan as JSON."},
         {"plot", 0, XM_CLI_OUTPUT, &o.plot, "FILE", 0, 0, "Write a figure of the plan as SVG."},
-        XM_CLI_JSON_OPTIONS(XM_CLI_OUTPUT, &o.json, "Print the plan as JSON instead of a table."),
+        AP_COMMAND_PLAN_OUTPUT(&o.output, &o.json),
     };
     const xm_cli_command_t command = XM_CLI_COMMAND(
         program, "[INPUT.json]", summary,
