@@ -17,6 +17,7 @@ enum { CHANNEL_SHIFT = 40, DRAIN_CALLS = 1000 };
 
 struct xm_message {
     xm_op_t op;
+    xm_prover_t prover;
     xm_proven_t proven;
     bool proves; /* by XM_VERIFY=chunk */
     xm_worker_t *worker;
@@ -79,20 +80,20 @@ bool xm_message_proves(void)
 
 static xm_status_t post(xm_message_t *self, bool sends, uint64_t tag, void *buffer, size_t length)
 {
-    const uint64_t tags[XM_PROVEN_PARTS] = {
-        [XM_PROVEN_DATA] = wire_tag(XM_MESSAGE_CHANNEL, tag),
-        [XM_PROVEN_HASH] = wire_tag(XM_MESSAGE_HASH_CHANNEL, tag),
-        [XM_PROVEN_ANSWER] = wire_tag(XM_MESSAGE_ANSWER_CHANNEL, tag)};
+    uint64_t wire = wire_tag(XM_MESSAGE_CHANNEL, tag);
 
     if (self->proves) {
-        xm_proven_post(&self->proven, self->transport, self->peer, sends, tags, buffer, length,
-                       NULL, &self->op);
+        xm_prover_begin(&self->prover, self->transport, self->peer, sends,
+                        wire_tag(XM_MESSAGE_HASH_CHANNEL, tag),
+                        wire_tag(XM_MESSAGE_ANSWER_CHANNEL, tag), NULL);
+        xm_prover_add(&self->prover, &self->proven, &self->op);
+        xm_proven_post(&self->proven, wire, buffer, length, NULL);
         return xm_message_test(self);
     }
-    return sends ? xm_transport_send(self->transport, self->peer, tags[XM_PROVEN_DATA], buffer,
-                                     length, NULL, &self->op)
-                 : xm_transport_receive(self->transport, self->peer, tags[XM_PROVEN_DATA], buffer,
-                                        length, NULL, &self->op);
+    return sends ? xm_transport_send(self->transport, self->peer, wire, buffer, length, NULL,
+                                     &self->op)
+                 : xm_transport_receive(self->transport, self->peer, wire, buffer, length, NULL,
+                                        &self->op);
 }
 
 static xm_status_t start(xm_worker_t *worker, bool sends, int peer, uint64_t tag, void *buffer,
@@ -169,7 +170,7 @@ void xm_message_destroy(xm_message_t *message)
     }
     if (message->end.status == XM_IN_PROGRESS) {
         if (message->proves) {
-            xm_proven_cancel(&message->proven);
+            xm_prover_cancel(&message->prover);
         } else {
             xm_transport_cancel(message->transport, &message->op);
         }

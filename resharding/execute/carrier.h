@@ -87,7 +87,9 @@ void xm_executor_settled(lane_t *lane);
  * the slot as its op's arg, and has been called when this returns, or will be. */
 void xm_executor_transmit(slot_t *slot, void (*done)(xm_op_t *op, xm_status_t status));
 
-/* The same for a chunk that is a message, which proves itself where chunks do. */
+/* The same for a chunk that is a message, which proves itself where chunks do. Its carrier has
+ * announced it when it was posted: the proofs of a lane keep the order of its chunks. */
+void xm_message_announce(slot_t *slot);
 void xm_message_transmit(slot_t *slot, void (*done)(xm_op_t *op, xm_status_t status));
 
 /* Nothing of the slot's chunk is under way any more. */

@@ -128,11 +128,8 @@ static int window_of(const xm_executor_params_t *params)
         return MAX_WINDOW;
     }
     /* A box alone has no order to keep, and turns keep it for others: what bridges the pauses of
-     * those who pass it on is welcome, above all where a rank has a NIC of its own. Chunks that
-     * prove themselves wait for an answer; more of them than this have left the caches by the time
-     * they are hashed. */
-    return (xm_plan_task_count(params->plan) == 1 || params->turns ||
-            verify_of(params) == XM_VERIFY_CHUNK) &&
+     * those who pass it on is welcome, above all where a rank has a NIC of its own. */
+    return (xm_plan_task_count(params->plan) == 1 || params->turns) &&
                    !xm_config_is_set(XM_CONFIG_WINDOW) &&
                    window == xm_config_count(XM_CONFIG_WINDOW)
                ? 2 * window

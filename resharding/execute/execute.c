@@ -56,7 +56,7 @@ static void post_chunk(lane_t *lane)
     }
     slot->op.order = executor->ordered && lane_sends(lane) ? (uint64_t)slot_message(slot) + 1 : 0;
     slot->busy = true;
-    slot->op_busy = slot->ack_busy = false;
+    slot->op_busy = slot->ack_busy = slot->moved = false;
     ++lane->in_flight;
     ++executor->in_flight;
     executor->crossing += lane->kind == LANE_CROSSING;
@@ -125,7 +125,8 @@ static void retire(lane_t *lane)
         --lane->in_flight;
         ++executor->steps;
         --executor->in_flight;
-        executor->crossing -= lane->kind == LANE_CROSSING;
+        lane->moved -= slot->moved;
+        executor->crossing -= lane->kind == LANE_CROSSING && !slot->moved;
         if (executor->result == XM_OK) {
             follow_up(lane, slot->hop, slot->chunk, slot->posted_ns);
         }
@@ -177,9 +178,10 @@ static void cancel_all(xm_executor_t *executor)
 
             if (slot->op_busy) {
                 xm_transport_cancel(executor->transport, &slot->op);
-            } else if (slot->proven != NULL) {
-                xm_proven_cancel(slot->proven);
             }
+        }
+        if (executor->verify == XM_VERIFY_CHUNK) {
+            xm_prover_cancel(&lane->prover);
         }
     }
     for (int c = 0; c < CARRIERS; ++c) {
@@ -358,9 +360,33 @@ static void reset(xm_executor_t *executor)
 
         lane->next_item = lane->next_chunk = 0;
         lane->sequence = 0;
-        lane->oldest = lane->unsettled = 0;
+        lane->oldest = lane->unsettled = lane->moved = 0;
         lane->ready = false;
         lane->finished = NULL;
+    }
+}
+
+/* The lane's next chunk need not wait until this one has been proved. */
+static void chunk_moved(xm_op_t *op)
+{
+    slot_t *slot = op->arg;
+    lane_t *lane = slot->lane;
+
+    slot->moved = true;
+    ++lane->moved;
+    lane->executor->crossing -= lane->kind == LANE_CROSSING;
+    xm_executor_revisit(lane);
+}
+
+static void begin_proofs(xm_executor_t *executor)
+{
+    uint64_t run = xm_executor_tag(executor);
+
+    for (int l = 0; l < executor->lane_count && executor->verify == XM_VERIFY_CHUNK; ++l) {
+        lane_t *lane = &executor->lanes[l];
+
+        xm_prover_begin(&lane->prover, executor->transport, lane->peer, lane_sends(lane),
+                        run | XM_HASH_BITS, run | XM_ANSWER_BITS, chunk_moved);
     }
 }
 
@@ -372,6 +398,7 @@ static void start(xm_executor_t *executor)
     executor->runs_left -= executor->runs_left > 0;
     ++executor->runs;
     executor->posted = executor->running = true;
+    begin_proofs(executor);
     if (executor->turns != NULL) {
         xm_turns_start(executor->turns, executor->changes == NULL || executor->changes->in_turns);
     }

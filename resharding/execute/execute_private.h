@@ -42,8 +42,8 @@ typedef struct copies copies_t;
  *     0x40000000 + n   the n-th turn that one rank passes to the other
  *     0x60000000 + n   direct hops: offer, answer, "copied"
  *     0x80000000 + n   checksums (checksum.c)
- *     0xa0000000 + n   hash of chunk n, where chunks prove themselves …
- *     0xc0000000 + n   … and the answer to it
+ *     0xa0000000       hashes of chunks, where these prove themselves …
+ *     0xc0000000       … and the answer to them
  *     0xc0000000 + n   else device tiles: acknowledgement of chunk n; offer, answer, close
  */
 #define XM_LENGTH_BIT  UINT64_C(0x20000000)
@@ -147,6 +147,7 @@ typedef struct slot {
     xm_op_t ack;            /* by device IPC: what says that the chunk has been copied */
     xm_proven_t *proven;    /* chunks prove themselves by this; NULL: they do not */
     bool op_busy, ack_busy;
+    bool moved;          /* it has left or come, and waits for its proof only */
     char byte, ack_byte; /* where the chunk itself is not a message: what travels */
     bool busy;
     xm_status_t status;
@@ -168,7 +169,9 @@ struct lane {
     uint32_t sequence;             /* of the next chunk; part of its tag */
     slot_t *slots;
     int slot_count, oldest, in_flight;
-    int packed;      /* pack buffers held */
+    int moved;          /* of those in flight: chunks that wait for their proof only */
+    xm_prover_t prover; /* of its chunks, where they prove themselves */
+    int packed;         /* pack buffers held */
     int unsettled;   /* carriers that have yet to agree with the peer; nothing is posted before */
     bool ready;      /* in the heap of its kind */
     bool revisited;  /* in the list of lanes to look at again */
@@ -352,6 +355,9 @@ xm_status_t xm_executor_make_lanes(xm_executor_t *executor);
  * tile, as others bring it the data; false: its source tile. */
 bool xm_executor_view_peer(const xm_executor_t *executor, hop_t *hop);
 
+/* Bytes of a tile of the lane's sender. */
+uint64_t xm_executor_tile_bytes(const lane_t *lane, int tensor, bool is_dst);
+
 /* True when the lane stays inside a host. */
 bool xm_executor_lane_is_inside(const lane_t *lane);
 
@@ -411,6 +417,9 @@ void xm_forward_passed(xm_executor_t *executor, const hop_t *hop, int64_t chunk)
 
 /* Puts a lane among those that may post if its next chunk is there and has a slot. */
 void xm_executor_consider(lane_t *lane);
+/* Whether the window of the lane lets one more chunk go: those that wait for their proof only do
+ * not count. */
+bool xm_executor_has_window(const lane_t *lane);
 /* What to post next, or NULL: receives first, because they cost nothing; then sends in plan order.
  */
 lane_t *xm_executor_next_lane(const xm_executor_t *executor);

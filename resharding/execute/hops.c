@@ -12,6 +12,7 @@
 
 enum {
     RECEIVE_AHEAD = 2,       /* receives are posted this many windows ahead */
+    PROOF_BEHIND = 1,        /* so many more windows wait for their proof only */
     LANE_CHUNKS = 0x1ffffff0 /* sequence numbers of tags: what is above is for other messages */
 };
 
@@ -149,6 +150,16 @@ bool xm_executor_view_peer(const xm_executor_t *executor, hop_t *hop)
 
     init_view(executor, &transfer, relayed, &hop->peer_view);
     return relayed;
+}
+
+uint64_t xm_executor_tile_bytes(const lane_t *lane, int tensor, bool is_dst)
+{
+    const xm_executor_t *executor = lane->executor;
+
+    return xm_layout_buffer_bytes(is_dst ? xm_plan_tensor_dst(executor->plan, tensor)
+                                         : xm_plan_tensor_src(executor->plan, tensor),
+                                  lane_sends(lane) ? executor->transport->rank : lane->peer,
+                                  executor->tensors[tensor].element_size);
 }
 
 bool xm_executor_lane_is_inside(const lane_t *lane)
@@ -342,7 +353,8 @@ static xm_status_t size_lanes(xm_executor_t *executor)
 
     for (int l = 0; l < executor->lane_count; ++l) {
         lane_t *lane = &executor->lanes[l];
-        int window = lane_sends(lane) ? executor->window : executor->window * RECEIVE_AHEAD;
+        int window = executor->window * ((lane_sends(lane) ? 1 : RECEIVE_AHEAD) +
+                                         (executor->verify == XM_VERIFY_CHUNK ? PROOF_BEHIND : 0));
 
         if (lane->chunk_count > LANE_CHUNKS) {
             return XM_UNSUPPORTED(

@@ -64,6 +64,12 @@ void xm_executor_take_lane(lane_t *lane)
     heap_pop(&lane->executor->heaps[lane->kind]);
 }
 
+bool xm_executor_has_window(const lane_t *lane)
+{
+    return lane->in_flight < lane->slot_count &&
+           (!lane_sends(lane) || lane->in_flight - lane->moved < lane->executor->window);
+}
+
 void xm_executor_consider(lane_t *lane)
 {
     xm_executor_t *executor = lane->executor;
@@ -71,7 +77,7 @@ void xm_executor_consider(lane_t *lane)
     int64_t first, count;
 
     if (executor->result != XM_OK || lane->ready || lane->next_item == lane->item_count ||
-        lane->in_flight == lane->slot_count || lane->unsettled > 0) {
+        !xm_executor_has_window(lane) || lane->unsettled > 0) {
         return; /* after a failure nothing new may be posted, turns neither */
     }
     hop = &executor->hops[lane->items[lane->next_item]];
@@ -137,7 +143,8 @@ static bool may_cross(const lane_t *lane)
             if (slot_message(slot) > message) {
                 break;
             }
-            if (++earlier == executor->window) {
+            earlier += !slot->moved;
+            if (earlier == executor->window) {
                 return false;
             }
         }

@@ -248,6 +248,7 @@ static void changes_post(slot_t *slot)
     lane_t *lane = slot->lane;
     struct changing *changing = lane->executor->changing;
 
+    xm_message_announce(slot);
     slot->memory = lane->executor->staging.registration;
     if (lane_sends(lane) && hop->forward != NULL) {
         slot->buffer = xm_forward_buffer(hop, slot->chunk, &slot->length);

@@ -77,21 +77,21 @@ static void find_memory(slot_t *slot)
     }
 }
 
+void xm_message_announce(slot_t *slot)
+{
+    if (slot->proven != NULL) {
+        xm_prover_add(&slot->lane->prover, slot->proven, &slot->op);
+    }
+}
+
 void xm_message_transmit(slot_t *slot, void (*done)(xm_op_t *op, xm_status_t status))
 {
-    const lane_t *lane = slot->lane;
-    uint64_t number = slot->tag & (XM_TURN_BIT - 1), run = slot->tag - number;
-
     if (slot->proven == NULL) {
         xm_executor_transmit(slot, done);
         return;
     }
     slot->op.done = done;
-    xm_proven_post(slot->proven, lane->executor->transport, lane->peer, lane_sends(lane),
-                   (const uint64_t[]){[XM_PROVEN_DATA] = slot->tag,
-                                      [XM_PROVEN_HASH] = run | XM_HASH_BITS | number,
-                                      [XM_PROVEN_ANSWER] = run | XM_ANSWER_BITS | number},
-                   slot->buffer, slot->length, slot->memory, &slot->op);
+    xm_proven_post(slot->proven, slot->tag, slot->buffer, slot->length, slot->memory);
 }
 
 /* A chunk that the device packs is sent when that is done; the slots behind it go on meanwhile, so
@@ -100,6 +100,7 @@ static void message_post(slot_t *slot)
 {
     xm_status_t status;
 
+    xm_message_announce(slot);
     find_memory(slot);
     if (!lane_sends(slot->lane) || !slot->hop->on_device || slot->packed == NULL) {
         xm_message_transmit(slot, message_done);
