@@ -69,5 +69,6 @@ xm_status_t xm_cuda_queue_launch(xm_memory_queue_t *queue, const xm_memory_kerne
 
 /* comm/memory/cuda_share.c */
 xm_status_t xm_cuda_share(xm_memory_space_t *space, const void *address, xm_memory_share_t *share);
-xm_status_t xm_cuda_open(xm_memory_space_t *space, const xm_memory_share_t *share, void **address);
+xm_status_t xm_cuda_open(xm_memory_space_t *space, const xm_memory_share_t *share, uint64_t bytes,
+                         void **address);
 void xm_cuda_close_all(xm_cuda_space_t *space); /* with the context entered */

@@ -3,6 +3,7 @@
  * a whole allocation, so an address travels as handle and offset. Opening is expensive, and a
  * handle may be opened once only for each process and device, so opened ones are kept until the
  * space ends. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -52,19 +53,6 @@ xm_status_t xm_cuda_share(xm_memory_space_t *base, const void *address, xm_memor
     return status;
 }
 
-/* A process may not open a handle of its own; nor does it need to, on the same device. */
-static xm_status_t open_own(const xm_cuda_space_t *space, const xm_memory_share_t *share,
-                            void **address)
-{
-    if (share->device != space->base.device) {
-        return XM_UNSUPPORTED(
-            "devices %d and %d are both this process's: their memory is not opened",
-            space->base.device, (int)share->device);
-    }
-    *address = (void *)(uintptr_t)share->address;
-    return XM_OK;
-}
-
 /* The handle alone is not enough: another process may have an allocation with equal bytes in it. */
 static xm_cuda_opened_t *find(const xm_cuda_space_t *space, const xm_memory_share_t *share)
 {
@@ -77,21 +65,14 @@ static xm_cuda_opened_t *find(const xm_cuda_space_t *space, const xm_memory_shar
     return at;
 }
 
-/* Opens another process's memory, or finds it opened. The mapping stays until
- * xm_cuda_close_all(). */
-xm_status_t xm_cuda_open(xm_memory_space_t *base, const xm_memory_share_t *share, void **address)
+/* By its handle, or finds it opened. The mapping stays until xm_cuda_close_all(). */
+static xm_status_t open_other(xm_cuda_space_t *space, const xm_memory_share_t *share,
+                              uint64_t *address)
 {
-    xm_cuda_space_t *space = xm_cuda_space_of(base);
-    uint64_t own[2];
-    xm_cuda_opened_t *opened;
+    xm_cuda_opened_t *opened = find(space, share);
     xm_cu_ipc_handle_t handle;
     xm_status_t status;
 
-    own_process(own);
-    if (memcmp(own, share->process, sizeof(own)) == 0) {
-        return open_own(space, share, address);
-    }
-    opened = find(space, share);
     if (opened == NULL) {
         opened = malloc(sizeof(*opened));
         if (opened == NULL) {
@@ -99,13 +80,9 @@ xm_status_t xm_cuda_open(xm_memory_space_t *base, const xm_memory_share_t *share
         }
         opened->share = *share;
         memcpy(handle.reserved, share->handle, sizeof(handle.reserved));
-        status = xm_cuda_enter(space);
-        if (status == XM_OK) {
-            status = xm_cuda_check(space, "cuIpcOpenMemHandle",
-                                   space->driver.cuIpcOpenMemHandle_v2(&opened->base, handle,
-                                                                       XM_CU_IPC_LAZY_PEER_ACCESS));
-            xm_cuda_leave(space);
-        }
+        status = xm_cuda_check(
+            space, "cuIpcOpenMemHandle",
+            space->driver.cuIpcOpenMemHandle_v2(&opened->base, handle, XM_CU_IPC_LAZY_PEER_ACCESS));
         if (status < 0) {
             free(opened);
             return status;
@@ -113,8 +90,55 @@ xm_status_t xm_cuda_open(xm_memory_space_t *base, const xm_memory_share_t *share
         opened->next = space->opened;
         space->opened = opened;
     }
-    *address = (void *)(uintptr_t)(opened->base + share->offset);
+    *address = opened->base + share->offset;
     return XM_OK;
+}
+
+/* What the other says of its offset and its addresses is not believed: copies may read no other
+ * memory of this device. */
+static xm_status_t check_range(const xm_cuda_space_t *space, uint64_t address, uint64_t bytes)
+{
+    uint64_t start;
+    size_t size;
+    xm_status_t status =
+        xm_cuda_check(space, "cuMemGetAddressRange",
+                      space->driver.cuMemGetAddressRange_v2(&start, &size, address));
+
+    if (status == XM_OK &&
+        (address < start || address - start > size || bytes > size - (address - start))) {
+        return XM_INVALID("%" PRIu64 " bytes are said to be shared where there are %zu", bytes,
+                          size);
+    }
+    return status;
+}
+
+/* A process may not open a handle of its own; nor does it need to, on the same device. */
+xm_status_t xm_cuda_open(xm_memory_space_t *base, const xm_memory_share_t *share, uint64_t bytes,
+                         void **address)
+{
+    xm_cuda_space_t *space = xm_cuda_space_of(base);
+    uint64_t own[2], found = share->address;
+    xm_status_t status;
+    bool is_own;
+
+    own_process(own);
+    is_own = memcmp(own, share->process, sizeof(own)) == 0;
+    if (is_own && share->device != base->device) {
+        return XM_UNSUPPORTED(
+            "devices %d and %d are both this process's: their memory is not opened", base->device,
+            (int)share->device);
+    }
+    status = xm_cuda_enter(space);
+    if (status < 0) {
+        return status;
+    }
+    status = is_own ? XM_OK : open_other(space, share, &found);
+    if (status == XM_OK) {
+        status = check_range(space, found, bytes);
+    }
+    xm_cuda_leave(space);
+    *address = (void *)(uintptr_t)found;
+    return status;
 }
 
 void xm_cuda_close_all(xm_cuda_space_t *space)

@@ -50,9 +50,10 @@ static xm_status_t host_share(xm_memory_space_t *space, const void *address,
 
 /* A handle of a device's memory that comes here by mistake is refused with its device. */
 static xm_status_t host_open(xm_memory_space_t *space, const xm_memory_share_t *share,
-                             void **address)
+                             uint64_t bytes, void **address)
 {
     (void)space;
+    (void)bytes;
     (void)address;
     return XM_UNSUPPORTED("memory of device %" PRId64 " is not the host's", share->device);
 }

@@ -94,7 +94,8 @@ typedef struct xm_memory_ops {
     void (*release_pinned)(xm_memory_space_t *space, void *address);
     xm_status_t (*copy)(xm_memory_space_t *space, void *to, const void *from, size_t bytes);
     xm_status_t (*share)(xm_memory_space_t *space, const void *address, xm_memory_share_t *share);
-    xm_status_t (*open)(xm_memory_space_t *space, const xm_memory_share_t *share, void **address);
+    xm_status_t (*open)(xm_memory_space_t *space, const xm_memory_share_t *share, uint64_t bytes,
+                        void **address);
     xm_status_t (*queue_create)(xm_memory_space_t *space, xm_memory_queue_t **queue);
     void (*queue_destroy)(xm_memory_queue_t *queue);
     xm_status_t (*queue_copy)(xm_memory_queue_t *queue, const xm_strided_copy_t *copy);
@@ -176,11 +177,12 @@ static inline xm_status_t xm_memory_share(xm_memory_space_t *space, const void *
 }
 
 /** Opens what another process has shared, for the queues of this space; until the space is
- *  destroyed. Allocations are opened once however often they are named. */
+ *  destroyed. Allocations are opened once however often they are named. Refused where @p bytes from
+ *  there are not all in the allocation, whatever the other process says. */
 static inline xm_status_t xm_memory_open(xm_memory_space_t *space, const xm_memory_share_t *share,
-                                         void **address)
+                                         uint64_t bytes, void **address)
 {
-    return space->ops->open(space, share, address);
+    return space->ops->open(space, share, bytes, address);
 }
 
 static inline xm_status_t xm_memory_queue_create(xm_memory_space_t *space,

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The long run of the fuzz targets: ninja fuzz-long. Every target gets SLICE seconds, in turns, some at a time, until all
-# have had TURNS turns, since some are a thousand times quicker than others, and together EXECUTIONS executions; then a
-# table and one line that sums it up. What the targets learn stays in the build tree, and the next run goes on from there;
-# one that was interrupted (which prints the table, too) is continued with its counts. Fails when a target found something:
-# the input is named.
+# have had TURNS turns; then, since some are a thousand times quicker than others, those that have made more executions
+# than the mean, until all together have made EXECUTIONS; then a table and one line that sums it up. What the targets learn
+# stays in the build tree, and the next run goes on from there; one that was interrupted (which prints the table, too) is
+# continued with its counts. Fails when a target found something: the input is named.
 #
 # long.sh BUILD_DIRECTORY CORPUS_DIRECTORY TARGET…
 #   EXECUTIONS (100000000), SLICE (30 s), TURNS (4), JOBS targets at a time (the processors), and at most ROUNDS (40) turns.
@@ -49,6 +49,13 @@ turn() {
     note "$1"
 }
 
+# The targets that have executed more than the mean.
+quick() {
+    for target in $targets; do
+        echo "$target $(sum "$work/$target.executions")"
+    done | awk '{ executions[$1] = $2; all += $2 } END { for (target in executions) if (executions[target] * NR >= all) print target }'
+}
+
 before=$(cat "$work/running")
 begin=$(date +%s)
 seconds() {
@@ -84,8 +91,9 @@ trap interrupted INT TERM
 round=0
 while [ "$round" -lt "$rounds" ] &&
     { [ "$round" -lt "$turns" ] || [ "$(sum "$work"/*.executions)" -lt "$total" ]; }; do
-    started=0
-    for target in $targets; do
+    started=0 next=$targets
+    [ "$round" -lt "$turns" ] || next=$(quick)
+    for target in $next; do
         [ -z "$(ls "$work/$target.found")" ] || continue
         turn "$target" &
         started=$((started + 1))

@@ -23,19 +23,6 @@ static unsigned char *tile_offer(const pact_t *pact, int64_t tile)
     return pact->offer + OFFER_HEADER + OFFER_TILE * tile;
 }
 
-/* Bytes of the sender's tile. */
-static uint64_t tile_bytes(const pact_t *pact, const direct_tile_t *tile)
-{
-    const xm_executor_t *executor = pact->lane->executor;
-    const xm_plan_t *plan = executor->plan;
-
-    return xm_layout_buffer_bytes(tile->is_dst ? xm_plan_tensor_dst(plan, tile->tensor)
-                                               : xm_plan_tensor_src(plan, tile->tensor),
-                                  lane_sends(pact->lane) ? executor->transport->rank
-                                                         : pact->lane->peer,
-                                  executor->tensors[tile->tensor].element_size);
-}
-
 /* Writes down which of this rank's tiles the lane's receiver may map; returns how many. */
 static uint64_t write_offer(const pact_t *pact)
 {
@@ -46,8 +33,10 @@ static uint64_t write_offer(const pact_t *pact)
         unsigned char *place = tile_offer(pact, i);
         uint64_t offset;
 
-        if (xm_shared_memory_find(pact->tiles[i].is_dst ? tensor->dst : tensor->src,
-                                  tile_bytes(pact, &pact->tiles[i]), place + 8, &offset)) {
+        if (xm_shared_memory_find(
+                pact->tiles[i].is_dst ? tensor->dst : tensor->src,
+                xm_executor_tile_bytes(pact->lane, pact->tiles[i].tensor, pact->tiles[i].is_dst),
+                place + 8, &offset)) {
             xm_put_le(place, offset, 8);
             ++offered;
         }
@@ -140,7 +129,8 @@ static void take_tile(pact_t *pact, int64_t index)
     static const unsigned char nothing[XM_SHARED_MEMORY_KEY_SIZE];
     const unsigned char *place = tile_offer(pact, index);
     direct_tile_t *tile = &pact->tiles[index];
-    uint64_t offset = xm_get_le(place, 8), bytes = tile_bytes(pact, tile);
+    uint64_t offset = xm_get_le(place, 8),
+             bytes = xm_executor_tile_bytes(pact->lane, tile->tensor, tile->is_dst);
     const xm_shared_view_t *view;
 
     if (memcmp(place + 8, nothing, sizeof(nothing)) == 0 ||

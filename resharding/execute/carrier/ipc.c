@@ -221,7 +221,9 @@ static void open_tiles(share_t *share)
             !executor->tensors[tile->tensor].dst_on_device) {
             continue;
         }
-        if (xm_memory_open(device->space, &share->offer[t], &tile->address) < 0) {
+        if (xm_memory_open(device->space, &share->offer[t],
+                           xm_executor_tile_bytes(share->lane, tile->tensor, tile->is_dst),
+                           &tile->address) < 0) {
             xm_log_debug("rank %d: %s; what rank %d has comes by messages",
                          executor->transport->rank, xm_last_error(), share->lane->peer);
             continue;

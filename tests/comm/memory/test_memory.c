@@ -388,6 +388,17 @@ static int share_memory(int to, int from)
     return right ? 0 : 1;
 }
 
+/* A process that is wrong about its offset. */
+static void refuse_what_lies_outside(xm_memory_space_t *space, xm_memory_share_t share)
+{
+    void *opened;
+
+    ck_assert_xm_fails(xm_memory_open(space, &share, SHARED - OFFSET + 1, &opened),
+                       XM_ERR_INVALID_ARGUMENT, "are said to be shared");
+    share.offset = UINT64_MAX - 7;
+    ck_assert_int_lt(xm_memory_open(space, &share, SHARED, &opened), 0);
+}
+
 START_TEST(other_processes_memory_is_opened_once)
 {
     int there[2], back[2], status;
@@ -405,9 +416,10 @@ START_TEST(other_processes_memory_is_opened_once)
     }
     ck_assert_int_eq(read(there[0], &share, sizeof(share)), (ssize_t)sizeof(share));
     space = open_device();
-    ck_assert_xm_ok(xm_memory_open(space, &share, &opened));
-    ck_assert_xm_ok(xm_memory_open(space, &share, &again));
+    ck_assert_xm_ok(xm_memory_open(space, &share, SHARED - OFFSET, &opened));
+    ck_assert_xm_ok(xm_memory_open(space, &share, SHARED - OFFSET, &again));
     ck_assert_ptr_eq(opened, again);
+    refuse_what_lies_outside(space, share);
     state = 11;
     fill(bytes, SHARED);
     ck_assert_xm_ok(xm_memory_copy(space, found, opened, SHARED - OFFSET));
@@ -433,8 +445,10 @@ START_TEST(own_memory_is_opened_as_it_is)
 
     ck_assert_xm_ok(xm_memory_allocate(space, 100, &memory));
     ck_assert_xm_ok(xm_memory_share(space, (char *)memory + 10, &share));
-    ck_assert_xm_ok(xm_memory_open(space, &share, &opened));
+    ck_assert_xm_ok(xm_memory_open(space, &share, 90, &opened));
     ck_assert_ptr_eq(opened, (char *)memory + 10);
+    ck_assert_xm_fails(xm_memory_open(space, &share, 91, &opened), XM_ERR_INVALID_ARGUMENT,
+                       "91 bytes are said to be shared where there are 100");
     xm_memory_release(space, memory);
     xm_memory_space_destroy(space);
 }
@@ -541,7 +555,8 @@ START_TEST(memory_that_cannot_be_shared_or_opened_is_told)
     ck_assert_xm_ok(xm_memory_share(space, memory, &share));
     ++share.process[0];
     cuda_fail("cuIpcOpenMemHandle_v2=201");
-    ck_assert_xm_fails(xm_memory_open(space, &share, &opened), XM_ERR_IO, "cuIpcOpenMemHandle");
+    ck_assert_xm_fails(xm_memory_open(space, &share, 100, &opened), XM_ERR_IO,
+                       "cuIpcOpenMemHandle");
     cuda_fail("cuIpcGetMemHandle=801");
     ck_assert_xm_fails(xm_memory_share(space, memory, &share), XM_ERR_UNSUPPORTED,
                        "cuIpcGetMemHandle");

@@ -306,6 +306,15 @@ bool tampered_pair_deliver(tampered_pair_t *pair, unsigned choice)
     return op != NULL;
 }
 
+bool tampered_pair_next(tampered_pair_t *pair, unsigned choice, uint64_t *tag)
+{
+    tampered_end_t *end;
+    xm_op_t *op = choose(pair, choice, &end);
+
+    *tag = op != NULL ? op->priv.tag : 0;
+    return op != NULL;
+}
+
 bool tampered_pair_spoil(tampered_pair_t *pair, unsigned choice, input_t *input, size_t most,
                          uint64_t *tag)
 {

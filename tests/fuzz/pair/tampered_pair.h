@@ -39,7 +39,10 @@ void tampered_pair_end(tampered_pair_t *pair);
 /* Brings a message to the receive that waits for it, the @p choice-th of those there are; false:
  * there is none. */
 bool tampered_pair_deliver(tampered_pair_t *pair, unsigned choice);
-/* The same, with some of its bytes changed: false, and it stays where it is, when it is longer than
+/* Which that would be. */
+bool tampered_pair_next(tampered_pair_t *pair, unsigned choice, uint64_t *tag);
+/* The same as the first, with some of its bytes changed: false, and it stays where it is, when it
+ * is longer than
  * @p most. */
 bool tampered_pair_spoil(tampered_pair_t *pair, unsigned choice, input_t *input, size_t most,
                          uint64_t *tag);
