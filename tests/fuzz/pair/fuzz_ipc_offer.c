@@ -16,6 +16,7 @@
 #include "resharding/execute/carrier.h"
 #include "tests/fuzz/pair/offered_run.h"
 
+int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { TENSORS = 2, BYTES = 4096, SHORT = 1024, OFFER = 0x3fffffff };
@@ -49,8 +50,8 @@ static char *make_tiles(xm_memory_space_t *space)
     return memory;
 }
 
-/* Another process lives as long as this one, and shares what it has. Before this one has a device,
- * which no child may inherit. */
+/* Another process lives as long as this one, and shares what it has. It begins before this one has
+ * a device, which no child may inherit, and before the fuzzer has threads, whose locks it would. */
 static void make_other(void)
 {
     int there[2];
@@ -74,8 +75,9 @@ static void make_other(void)
 }
 
 /* In place of its own tiles, rank 0 offers those of the other process. */
-static xm_status_t send(xm_transport_t *transport, int peer, uint64_t tag, const void *buffer,
-                        size_t length, xm_memory_t *memory, xm_op_t *op)
+static xm_status_t offer_elsewhere(xm_transport_t *transport, int peer, uint64_t tag,
+                                   const void *buffer, size_t length, xm_memory_t *memory,
+                                   xm_op_t *op)
 {
     if (lab.elsewhere && (tag & UINT32_MAX) == (XM_IPC_BITS | OFFER) &&
         length == TENSORS * sizeof(lab.other)) {
@@ -93,8 +95,6 @@ static void make_lab(void)
 {
     void *memory;
 
-    expect(setenv("CUDA_DOUBLE_DELAY_US", "0", 1) == 0);
-    make_other();
     expect(xm_memory_cuda_create(0, &lab.space) == XM_OK);
     lab.src = make_tiles(lab.space);
     for (int t = 0; t < TENSORS; ++t) {
@@ -170,14 +170,25 @@ static touched_t inject(tampered_pair_t *pair, const xm_executor_t *executor, in
 /* The device has seen no access that it would not have had to see, and has the right bytes. */
 static void check(touched_t touched, const xm_status_t results[2])
 {
+    const xm_executor_t *receiver = lab.run.executors[1];
     char bytes[BYTES];
 
+    expect(touched != UNTOUCHED || receiver->hops[0].carrier == receiver->carriers[CARRIER_IPC]);
     for (int t = 0; t < TENSORS; ++t) {
         expect(xm_memory_copy(lab.space, bytes, lab.dst[t], BYTES) == XM_OK);
         for (size_t i = 0; touched < OFFERED && results[1] == XM_OK && i < BYTES; ++i) {
             expect(bytes[i] == byte_of((size_t)t * BYTES + i));
         }
     }
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc;
+    (void)argv;
+    expect(setenv("CUDA_DOUBLE_DELAY_US", "0", 1) == 0);
+    make_other();
+    return 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -194,7 +205,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     offered_run_begin(&lab.run, &ops, flags);
     plain = lab.run.pair.ends[0].base.ops;
     replacing = *plain;
-    replacing.send = send;
+    replacing.send = offer_elsewhere;
     lab.run.pair.ends[0].base.ops = &replacing;
     offered_run_play(&lab.run, &input);
     return 0;
