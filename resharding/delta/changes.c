@@ -11,7 +11,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { BLOCK = 64 }; /* elements of a word */
+/* BLOCK: elements of a word. AHEAD: bytes; two streams are more than a processor foresees alone. */
+enum { BLOCK = 64, LINE = 64, AHEAD = 1024 };
 
 /* Bit i: byte i is not 0, of bytes that are 0 or 1. The product brings the lowest bit of each of
  * eight bytes into the highest byte. */
@@ -86,8 +87,13 @@ static inline int64_t find_blocks(const char *now, char *shadow, int64_t blocks,
 
     for (int64_t b = 0; b < blocks; ++b) {
         const size_t at = (size_t)b * BLOCK * size;
-        uint64_t bits = differ(now + at, shadow + at, size);
+        uint64_t bits;
 
+        for (size_t line = 0; line < BLOCK * size; line += LINE) {
+            __builtin_prefetch(now + at + line + AHEAD);
+            __builtin_prefetch(shadow + at + line + AHEAD);
+        }
+        bits = differ(now + at, shadow + at, size);
         changed[b] |= bits;
         found += __builtin_popcountll(bits);
         memcpy(shadow + at, now + at, BLOCK * size);
@@ -151,11 +157,66 @@ WIDE static int64_t find_wide(const char *now, char *shadow, int64_t blocks, siz
     }
 }
 
-/* The loops above, compiled for vectors of 256 bits. */
-__attribute__((target("avx2,popcnt"), flatten)) static int64_t find_half(
-    const char *now, char *shadow, int64_t blocks, size_t size, uint64_t *changed)
+/* Vectors of 256 bits compare into bytes, whose signs are gathered. */
+#define HALF __attribute__((target("avx2,popcnt")))
+
+HALF static inline __m256i equal_half(const char *now, const char *shadow, size_t size)
 {
-    return find_blocks(now, shadow, blocks, size, changed, differ_portably);
+    const __m256i one = _mm256_loadu_si256((const __m256i *)now);
+    const __m256i other = _mm256_loadu_si256((const __m256i *)shadow);
+
+    switch (size) {
+    case 1:
+        return _mm256_cmpeq_epi8(one, other);
+    case 2:
+        return _mm256_cmpeq_epi16(one, other);
+    case 4:
+        return _mm256_cmpeq_epi32(one, other);
+    default:
+        return _mm256_cmpeq_epi64(one, other);
+    }
+}
+
+HALF static inline uint64_t differ_half(const char *now, const char *shadow, size_t size)
+{
+    uint64_t equal = 0;
+
+    if (size != 1 && size != 2 && size != 4 && size != 8) {
+        return differ_slowly(now, shadow, BLOCK, size);
+    }
+    for (size_t v = 0; v < 2 * size; v += size == 2 ? 2 : 1) {
+        const __m256i found = equal_half(now + v * 32, shadow + v * 32, size);
+        const unsigned at = (unsigned)(v * 32 / size);
+
+        if (size == 1) {
+            equal |= (uint64_t)(uint32_t)_mm256_movemask_epi8(found) << at;
+        } else if (size == 2) { /* two vectors at a time, whose lanes are packed in turn */
+            const __m256i next = equal_half(now + v * 32 + 32, shadow + v * 32 + 32, size);
+            const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi16(found, next), 0xd8);
+
+            equal |= (uint64_t)(uint32_t)_mm256_movemask_epi8(both) << at;
+        } else if (size == 4) {
+            equal |= (uint64_t)_mm256_movemask_ps(_mm256_castsi256_ps(found)) << at;
+        } else {
+            equal |= (uint64_t)_mm256_movemask_pd(_mm256_castsi256_pd(found)) << at;
+        }
+    }
+    return ~equal;
+}
+
+HALF static int64_t find_half(const char *now, char *shadow, int64_t blocks, size_t size,
+                              uint64_t *changed)
+{
+    switch (size) {
+    case 1:
+        return find_blocks(now, shadow, blocks, 1, changed, differ_half);
+    case 2:
+        return find_blocks(now, shadow, blocks, 2, changed, differ_half);
+    case 4:
+        return find_blocks(now, shadow, blocks, 4, changed, differ_half);
+    default:
+        return find_blocks(now, shadow, blocks, size, changed, differ_half);
+    }
 }
 
 static int64_t find_here(const char *now, char *shadow, int64_t blocks, size_t size,
