@@ -34,6 +34,16 @@ def join():
     return job, Plan(TensorSpec(SRC, DST, bits=16, name="weights"), job.network())
 
 
+def check_changed(update, rank, version):
+    """All elements that are others than in the version before are told; in the first, all are; later, not all."""
+    bits, now, before = update.changed(), tile(DST, rank, version), tile(DST, rank, max(1, version - 1))
+    told = [bits[e // 8] >> e % 8 & 1 for e in range(len(now or b"") // 2)]
+    assert len(bits) == -(-len(told) // 8), (len(bits), len(told))
+    assert all(told) if version == 1 else version < 3 or not told or not all(told), version
+    for e, told_here in enumerate(told):
+        assert told_here or now[2 * e : 2 * e + 2] == before[2 * e : 2 * e + 2], (version, e)
+
+
 def keep_up(rank):
     job, plan = join()
     src, dst = tile(SRC, rank, 1), tile(DST, rank, 1)
@@ -49,6 +59,7 @@ def keep_up(rank):
             assert commit.everything == (version == 1)
             assert version == 1 or commit.sent_bytes <= commit.dense_bytes, commit
             assert update.read(lambda: bytes(dst or b"")) == (version, bytes(tile(DST, rank, version) or b""))
+            check_changed(update, rank, version)
     with unittest.TestCase().assertRaisesRegex(errors.InputError, "the update is closed"):
         update.commit()
     job.close()

@@ -94,6 +94,14 @@ class Update(Made):
             info.version, info.everything, info.changed, info.sent_bytes, info.dense_bytes, info.held_bytes
         )
 
+    def changed(self, tensor: int = 0) -> bytes:
+        """Which elements of this rank's destination tile of a tensor the last commit has written: a bit for each, in
+        the order of the tile, the lowest bit of a byte first."""
+        elements = self.plan.tensors[tensor].dst.tile_bytes(self._job.rank, 1)
+        bits = (ctypes.c_uint64 * (-(-elements // 64) or 1))()
+        lib.xm_update_changed(self._check(), tensor, bits)
+        return bytes(bits)[: -(-elements // 8)]
+
     @property
     def version(self) -> int:
         """The version that this rank's destinations have; 0 while there is none. Any thread may ask."""

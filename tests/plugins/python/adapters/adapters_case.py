@@ -32,6 +32,14 @@ def whole(name, shape, dtype, version):
     return mixed.to(integer).bitwise_and_(mask).view(dtype).reshape(shape)
 
 
+def stepwise(name, shape, dtype, version):
+    """The same where a version changes one element in 37."""
+    values = whole(name, shape, dtype, 0).flatten()
+    for step in range(1, version + 1):
+        values[step % 37 :: 37] = whole(name, shape, dtype, step).flatten()[step % 37 :: 37]
+    return values.reshape(shape)
+
+
 def weights(vocab=VOCAB, hidden=HIDDEN):
     """Name, shape, how tensor parallelism splits it in the trainer, and its pipeline stage."""
     yield "model.embed_tokens.weight", (vocab, hidden), Shard(0), 0
@@ -123,7 +131,7 @@ class Served(torch.nn.Module):
                 self.held[name].data.copy_(weight)
 
 
-def check(model, dtype, version, where):
+def check(model, dtype, version, where, whole=whole):
     """Every byte of a served model, against one that loads the whole weights by itself."""
     sizes = {"vocab": model.vocab, "hidden": model.held["model.norm.weight"].shape[0]}
     other = Served(model.rank, dtype, model.tp, **sizes)

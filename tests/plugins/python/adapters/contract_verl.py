@@ -5,12 +5,15 @@ where verl has it; `install_real()` the real verl's, with which the test compare
 
 import importlib.util
 import inspect
+import json
 import os
 import sys
 import types
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import torch
 
 
 class CheckpointEngineRegistry:
@@ -70,14 +73,71 @@ class ShardSpec:
     hf_slots: list | None = None
 
 
+@dataclass
+class DeltaParam:
+    name: str
+    dtype: str
+    shape: list
+    pos_start: int
+    pos_end: int
+    pos_width: int
+    val_start: int
+    val_end: int
+
+
+def checksum(positions, values):
+    return _hash(positions) ^ _hash(values) << 1
+
+
+def _hash(tensor):
+    return int(torch.hash_tensor(tensor).item()) if tensor.numel() else 0
+
+
+class Flushed:
+    """What delta flushes make of a model, by their format: values at places of whole weights."""
+
+    def __init__(self):
+        self.weights = {}
+
+    def __call__(self, model, named):
+        tensors = dict(named)
+        spec = json.loads(bytes(tensors["__delta_spec__"].tolist()))
+        values, places = tensors["__values__"], tensors.get("__positions__", torch.empty(0, dtype=torch.uint8))
+        assert spec["checksum"] == checksum(places, values)
+        assert (spec["encoding"] == "dense") == ("__positions__" not in tensors), spec["encoding"]
+        for about in (DeltaParam(**param) for param in spec["params"]):
+            new = values[about.val_start : about.val_end]
+            assert about.dtype == str(new.dtype).removeprefix("torch."), about
+            if spec["encoding"] == "dense":
+                self.weights[about.name] = new.clone().view(about.shape)
+            else:
+                at = places[about.pos_start : about.pos_end].view(torch.int32)
+                assert about.pos_width == 4 and list(self.weights[about.name].shape) == about.shape, about
+                self.weights[about.name].view(-1)[at.long()] = new
+        model.load_weights(self.weights.items())
+
+
 def install():
     for name in ("verl", "verl.checkpoint_engine", "verl.workers", "verl.workers.engine"):
         sys.modules[name] = types.ModuleType(name)
+    sys.modules["verl.checkpoint_engine.delta_sync"] = sys.modules[__name__]
     for name in ("verl.checkpoint_engine.base", "verl.workers.engine.spec"):
         module = sys.modules[name] = types.ModuleType(name)
         for key, value in globals().items():
             if inspect.isclass(value):
                 setattr(module, key, value)
+
+
+def apply_delta():
+    """What takes flushes: verl's own loader for SGLang, which needs nothing but torch, where verl is installed."""
+    root = getattr(sys.modules["verl"], "__path__", None)
+    if root is None:
+        return Flushed()
+    path = os.path.join(root[0], "workers", "rollout", "sglang_rollout", "delta_loader.py")
+    spec = importlib.util.spec_from_file_location("delta_loader", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.apply_delta
 
 
 class _Anything(type):

@@ -84,6 +84,14 @@ class TrainerInitInfo:
         return self.rank == 0
 
 
+@dataclasses.dataclass
+class SparseWeightPatch:
+    name: str
+    indices: Any
+    values: Any
+    full_shape: tuple
+
+
 class WeightTransferEngine(ABC):
     init_info_cls: type
     update_info_cls: type
@@ -161,7 +169,7 @@ class WeightTransferTrainerFactory(_Factory):
 def install():
     for name in ("vllm", "vllm.distributed", "vllm.distributed.weight_transfer"):
         sys.modules[name] = types.ModuleType(name)
-    for name in ("base", "factory"):
+    for name in ("base", "factory", "sparse_nccl_engine"):
         module = sys.modules["vllm.distributed.weight_transfer." + name] = types.ModuleType(name)
         setattr(sys.modules["vllm.distributed.weight_transfer"], name, module)
         for key, value in globals().items():

@@ -38,10 +38,10 @@ def meshes(rank):
     return {"fsdp": (mesh([0, 1, 2, 3]), [Shard(0)]), "hsdp": (mesh([[0, 1], [2, 3]]), [Replicate(), Shard(0)])}
 
 
-def generator(rank, how, version, dtype, **sizes):
+def generator(rank, how, version, dtype, whole=case.whole, **sizes):
     """What an actor's model engine yields, one tensor at a time: DTensors, or whole tensors that it has gathered."""
     for name, shape, placement, _ in case.weights(**sizes):
-        full = case.whole(name, shape, dtype, version)
+        full = whole(name, shape, dtype, version)
         if how in meshes(rank) and not placement.is_replicate():
             full = torch_case.make(full, *meshes(rank)[how])
         yield name, full
@@ -101,7 +101,19 @@ class ModelEngine:
         return part.reshape(-1), ShardSpec(tuple(full.shape), **where)
 
 
-def process(rank, crew, port, dtype, sizes, options):
+def flushed(engine, model, apply, dtype, step):
+    """A rollout rank's part of an update by flushes; how many elements they had places for."""
+    places, ended = 0, False
+    for named, last in engine.receive_weights(global_steps=step):
+        assert not ended, "a flush after the last"
+        apply(model, named)
+        ended = last
+        places += dict(named).get("__positions__", torch.empty(0)).numel() // 4
+    case.check(model, dtype, step // 2, f"step {step}", case.stepwise)
+    return places
+
+
+def process(rank, crew, port, dtype, sizes, options, backend="crossmesh"):
     from verl.checkpoint_engine.base import CheckpointEngineRegistry
 
     torch.set_num_threads(1)
@@ -109,13 +121,16 @@ def process(rank, crew, port, dtype, sizes, options):
     if rank < ACTORS:
         case.join_trainers(rank, port)
         options = {**options, "is_master": rank == 0}
-    engine = CheckpointEngineRegistry.new("crossmesh", bucket_size=20000, timeout=ranks.TIMEOUT, **options)
+    engine = CheckpointEngineRegistry.new(backend, bucket_size=20000, timeout=ranks.TIMEOUT, **options)
+    apply = contract_verl.apply_delta()
     model = case.Served(rank % case.TP, dtype, **sizes) if rank >= ACTORS else None
     told = {}
 
     async def send(global_steps):
         if "specs" in told:
             weights = list(ModelEngine(rank, told["specs"], global_steps, dtype, sizes).get_per_tensor_param()[0])
+        elif engine.wire_format == "delta_flush":
+            weights = list(generator(rank, told["how"], global_steps // 2, dtype, case.stepwise))
         else:
             weights = list(generator(rank, told["how"], global_steps, dtype, **sizes))
         if told.get("backwards"):
@@ -137,6 +152,8 @@ def process(rank, crew, port, dtype, sizes, options):
             told.update(about)
         elif name == "die":
             os.kill(os.getpid(), signal.SIGKILL)
+        elif name == "update_weights" and rank >= ACTORS and engine.wire_format == "delta_flush":
+            return flushed(engine, model, apply, dtype, about["global_steps"])
         elif name == "update_weights":
             return asyncio.run((send if rank < ACTORS else receive)(**about))
         else:
@@ -155,11 +172,11 @@ class Processes(unittest.TestCase):
         importlib.import_module("verl.checkpoint_engine.base")
         importlib.import_module("crossmesh.adapters.verl").export_shards(ModelEngine)
 
-    def crew(self, dtype, sizes=None, doomed=(), **options):
+    def crew(self, dtype, sizes=None, doomed=(), backend="crossmesh", **options):
         """Starts the processes; the crew calls them."""
         crew = case.Crew(len(EVERYBODY))
         main = functools.partial(process, crew=crew, port=ranks.free_port(), dtype=dtype, sizes=sizes or {},
-                                 options={"device": "cpu", "address": "127.0.0.1", **options})  # fmt: skip
+                                 backend=backend, options={"device": "cpu", "address": "127.0.0.1", **options})  # fmt: skip
         pids = ranks.start(len(EVERYBODY), main)
         crew.lead()
         self.addCleanup(ranks.wait, pids, doomed)
@@ -183,6 +200,18 @@ class Updates(Processes):
         self.update(crew, 1, how="fsdp", rollouts=[4, 5])
         self.update(crew, 2, how="hsdp", rollouts=[6], prepare="prepare_temporary")
         self.update(crew, 3, how="whole")
+
+    def test_deltas(self):
+        """Every second update changes one element in 37, the others nothing."""
+        elements = sum(torch.Size(shape).numel() for _, shape, _, _ in case.weights())
+        crew = self.crew(torch.bfloat16, backend="crossmesh_delta")
+        for step, how in enumerate(("fsdp", "fsdp", "fsdp", "fsdp", "fsdp", "hsdp", "hsdp", "hsdp")):
+            places = self.update(crew, step, how=how)[ACTORS:]
+            if step in (0, 5):
+                self.assertEqual(places, [0] * ROLLOUTS, step)  # all values
+            else:
+                self.assertTrue(all(most <= 3 * elements / 37 for most in places), (step, places, elements))
+                self.assertTrue(all((most > 0) == (step % 2 == 0) for most in places), (step, places))
 
     def test_actors_gather_nothing(self):
         crew = self.crew(torch.float32, LARGE)
@@ -238,16 +267,19 @@ class RealVerl(Processes):
 
     install = staticmethod(contract_verl.install_real)
     test_versions = Updates.test_versions
+    test_deltas = Updates.test_deltas
     test_shards_by_their_specs = Updates.test_shards_by_their_specs
 
     def test_the_contract_is_verls(self):
         from verl.checkpoint_engine import base
         from verl.workers.engine import spec
 
-        for name in ("ShardSpec", "BlockPlacement"):
+        from verl.checkpoint_engine import delta_sync
+
+        for name, module in (("ShardSpec", spec), ("BlockPlacement", spec), ("DeltaParam", delta_sync)):
             self.assertEqual(
                 [field.name for field in dataclasses.fields(getattr(contract_verl, name))],
-                [field.name for field in dataclasses.fields(getattr(spec, name))],
+                [field.name for field in dataclasses.fields(getattr(module, name))],
             )
         for name in ("CheckpointEngine", "CheckpointEngineRegistry"):
             ours, theirs = getattr(contract_verl, name), getattr(base, name)

@@ -12,6 +12,7 @@ import types
 import unittest
 
 import torch
+from torch.distributed.tensor import DeviceMesh
 
 import adapters_case as case
 import contract_vllm
@@ -75,6 +76,8 @@ def worker(number, crew, model, dtype):
             engine.finish_weight_update()
         elif name == "check":
             case.check(model, dtype, argument, f"worker {number}")
+        elif name == "check steps":
+            case.check(model, dtype, argument, f"worker {number}", case.stepwise)
         return peaks
 
     crew.serve(number, answer)
@@ -123,6 +126,89 @@ def versions(rank, crew, ports):
             crew.call("check", version)
     engine.shutdown()
     case.leave()
+
+
+def updates(rank, crew, ports):
+    """What has changed, into parameters that serve: TP2 x PP2 to TP2 x DP2."""
+    from crossmesh.adapters.vllm import ShardSource
+
+    case.join_trainers(rank, ports[0])
+    state = case.training(rank, torch.bfloat16, 0)
+    engine = trainer(rank, ports[1], Client(crew), ShardSource(state), update="auto")
+    for version in range(3):
+        for name, tensor in state.items():
+            wanted = case.stepwise(name, tensor.shape, torch.bfloat16, version)
+            tensor.to_local().copy_(torch_case.shard(wanted, tensor.device_mesh, tensor.placements))
+        engine.send_weights()
+        commits = engine._transfer.commits
+        assert all(commit.everything == (version == 0) for commit in commits), commits
+        assert version == 0 or 5 * sum(c.sent_bytes for c in commits) < sum(c.dense_bytes for c in commits), commits
+        if rank == 0:
+            crew.call("check steps", version)
+    engine.shutdown()
+    case.leave()
+
+
+class Checkpoint(torch.nn.Module):
+    """A model of whole weights under their own names."""
+
+    def __init__(self, held):
+        super().__init__()
+        self.held = held
+
+    def load_weights(self, weights):
+        for name, weight in weights:
+            self.held[name].copy_(weight)
+
+
+def loader():
+    """Applies patches to a Checkpoint: vLLM's own, which needs nothing but torch, where that is installed."""
+    root = INSTALLED and INSTALLED.submodule_search_locations[0]
+    if not root:
+        return lambda model, patches: [model.held[p.name].view(-1).put_(p.indices.long(), p.values) for p in patches]
+    path = os.path.join(root, "model_executor", "model_loader", "checkpoint_weight_patch.py")
+    spec = importlib.util.spec_from_file_location("checkpoint_weight_patch", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def load(model, patches):
+        module.load_checkpoint_weight_patches(model, [
+            module.CheckpointWeightPatch(p.name, p.full_shape, p.values.dtype, p.values, p.indices) for p in patches
+        ])  # fmt: skip
+
+    return load
+
+
+def patched(rank):
+    """Two ranks with shards of rows and columns; what has changed comes to the third, which keeps whole weights."""
+    from crossmesh import Job
+    from crossmesh.adapters import vllm as adapter
+    from crossmesh.adapters._weights import WeightTransfer
+
+    contract_vllm.install()
+    job = Job.from_env(timeout=ranks.TIMEOUT)
+    mesh, load = DeviceMesh("cpu", [0, 1], _init_backend=False, _rank=rank), loader()
+    shapes = {name: (shape, placement) for name, shape, placement, _ in case.weights()}
+    first = {name: case.stepwise(name, shape, torch.bfloat16, 0) for name, (shape, _) in shapes.items()}
+    src = {name: torch_case.make(first[name], mesh, [placement]) for name, (_, placement) in shapes.items()}
+    dst = {name: torch.zeros(shape, dtype=torch.bfloat16) for name, (shape, _) in shapes.items()}
+    model = Checkpoint({name: torch.zeros_like(tensor) for name, tensor in dst.items()})
+    transfer = WeightTransfer(job, src if rank < 2 else None, dst if rank == 2 else None, update="auto")
+    for version in range(4):
+        now = {name: case.stepwise(name, shape, torch.bfloat16, version) for name, (shape, _) in shapes.items()}
+        for name, tensor in src.items() if rank < 2 else ():
+            tensor.to_local().copy_(torch_case.shard(now[name], mesh, tensor.placements))
+        transfer.run()
+        if rank == 2:
+            patches = adapter.patches(transfer)
+            most = sum(tensor.numel() for tensor in dst.values()) * (1 if version == 0 else 3 / 37)
+            assert 0 < sum(patch.indices.numel() for patch in patches) <= most, version
+            assert all(patch.indices.dtype == torch.int32 for patch in patches)
+            load(model, patches)
+            for name, tensor in now.items():
+                assert torch.equal(torch_case.bits(model.held[name]), torch_case.bits(tensor)), (name, version)
+    transfer.close()
+    job.close()
 
 
 def foreign_source(state):
@@ -227,6 +313,12 @@ class Transfers(unittest.TestCase):
 
     def test_versions(self):
         self.run_roles(versions, torch.bfloat16, ports())
+
+    def test_updates(self):
+        self.run_roles(updates, torch.bfloat16, ports())
+
+    def test_patches(self):
+        ranks.run(3, patched)
 
     def test_nobody_has_a_whole_weight(self):
         self.run_roles(one_dtype, torch.float32, ports(), WHOLE * 3 // 4, **LARGE)

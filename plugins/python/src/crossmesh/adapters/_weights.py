@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -22,8 +23,31 @@ from ..torch._describe import Described, describe_tensor, dtype_name, dtype_of, 
 from ..torch._parts import Holder, Holdings, Item, Own, owns, received
 from ..torch._tracing import trace
 from ..torch._transfer import Batch
+from ..update import Commit
 
 Tracer = Callable[[Mapping[str, Described]], dict[str, list[Own]]]
+
+
+# The last place that an int32 can have.
+MOST_PLACES = (1 << 31) - 1
+
+
+class Change(NamedTuple):
+    """What has changed of a weight: places in it, row-major, as int32, and the values there."""
+
+    name: str
+    shape: tuple[int, ...]
+    places: torch.Tensor
+    values: torch.Tensor
+
+
+def _places(at: torch.Tensor, box: Box, shape: Sequence[int]) -> torch.Tensor:
+    """Elements of a box as those of the whole."""
+    places, stride = torch.zeros_like(at), 1
+    for (low, high), extent in zip(reversed(box), reversed(shape)):
+        places += (at % (high - low) + low) * stride
+        at, stride = at // (high - low), stride * extent
+    return places.to(torch.int32)
 
 
 class WeightTransfer:
@@ -49,6 +73,7 @@ class WeightTransfer:
         strategy: str = "auto",
         scheduler: str = "auto",
         profile: str | None = None,
+        update: str | None = None,
     ) -> None:
         self.job = job
         known = self._tell(src or {}, about or {}, first_rank)
@@ -71,7 +96,9 @@ class WeightTransfer:
             strategy=strategy,
             scheduler=scheduler,
             profile=profile,
+            update=update,
         )
+        self._shapes = {name: about.shape or () for name, about in known.items()}
 
     def _tell(
         self, src: Mapping[str, torch.Tensor], about: Mapping[str, dict[str, Any]], first_rank: int
@@ -99,6 +126,26 @@ class WeightTransfer:
     def run(self, timeout: float | None = None) -> None:
         """Copies what the sources hold now. Collective."""
         self._batch.run(timeout)
+
+    @property
+    def commits(self) -> list[Commit]:
+        """With update="auto", what the last run came to on this rank."""
+        return self._batch.commits
+
+    def changed(self) -> list[Change]:
+        """With update="auto", what the last run has written here, by the names and places of the sources."""
+        found: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+        for part, box, at, values in self._batch.changed():
+            name, shape = part.item.source, self._shapes[part.item.source]
+            if part.item.scaled is not None or math.prod(shape) > MOST_PLACES:
+                why = "is quantised on its way" if part.item.scaled is not None else f"has {math.prod(shape)} elements"
+                raise InputError(f"{name} {why}, and changes are told by elements of the source, in 31 bits")
+            if at.numel() > 0:
+                found.setdefault(name, []).append((_places(at, box, shape), values))
+        return [
+            Change(name, self._shapes[name], *(torch.cat(side) for side in zip(*listed)))
+            for name, listed in found.items()
+        ]
 
     def settle(self) -> None:
         """After a run: returns when all ranks have what they want, so that from then on each may leave at will. A rank

@@ -4,9 +4,10 @@
     actor_rollout_ref.rollout.checkpoint_engine.backend=crossmesh
     actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module=crossmesh.adapters.verl
 
-Elsewhere `register()` makes it known. The engine takes what verl's generators yield: whole tensors, which all actor
-ranks have and share the sending of, DTensors, which are sent as the shards that they are, or shards with a ShardSpec,
-as `get_per_tensor_param_shard()` yields them. verl asks for those where `export_shards(engine class)` was called.
+Elsewhere `register()` makes it known, and "crossmesh_delta", which sends only what has changed. Engines take what
+verl's generators yield: whole tensors, which all actor ranks have and share the sending of, DTensors, which are sent as
+the shards that they are, or shards with a ShardSpec, as `get_per_tensor_param_shard()` yields them. verl asks for those
+where `export_shards(engine class)` was called.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ from torch.distributed.tensor import DTensor
 
 from ..errors import InputError
 from ..job import Job
-from ..torch._describe import describe_tensor, dtype_of
+from ..torch._describe import describe_tensor, dtype_name, dtype_of
 from . import _meeting, _shard_specs
-from ._weights import WeightTransfer, close_quietly
+from ._weights import Change, WeightTransfer, close_quietly
 
-BACKEND = "crossmesh"
+BACKEND, DELTA = "crossmesh", "crossmesh_delta"
 ALIGNMENT = 256
 # Plans that a slot keeps; each has one of the job's message channels.
 PLANS = 100
+Named = list[tuple[str, torch.Tensor]]
+NOWHERE = torch.empty(0, dtype=torch.int32)
 # What each rank says of a bucket: its digest, whether it is the last, the trainer's step (-1: none).
 CARD = struct.Struct("<16s?q")
 
@@ -98,6 +101,9 @@ class Engine:
     `rebuild_group`: meet anew for every update. `timeout`: the deadline in seconds of every wait. `address`: this
     machine's, for the others.
     """
+
+    update: str | None = None  # of WeightTransfer
+    home: torch.device | None = None  # where weights lie on their way; None: where they come from, and `device`
 
     def __init__(
         self,
@@ -266,7 +272,7 @@ class Engine:
             return {}
         local = {e.name: (t.to_local() if isinstance(t, DTensor) else t).detach() for e, t in bucket}
         parts = [(name, tuple(tensor.shape), tensor.dtype) for name, tensor in local.items()]
-        slot.reserve(_room(parts), bucket[0][1].device)
+        slot.reserve(_room(parts), self.home or bucket[0][1].device)
         own = slot.carve(parts)
         for name, tensor in local.items():
             own[name].copy_(tensor)
@@ -308,29 +314,105 @@ class Engine:
         about: dict[str, dict[str, Any]],
     ) -> None:
         told = json.loads(job.allgather(text if job.rank == 0 else b"")[0])
-        slot.forget(key if key in slot.plans else None)
+        for other in [*slot.plans] if self.update else [key if key in slot.plans else None]:
+            slot.forget(other)  # an update has the slot for itself
         received: dict[str, torch.Tensor] = {}
         if job.rank >= self._senders and told:
             parts = [(name, tuple(about["shape"]), dtype_of(about["dtype"])) for name, about in told]
-            slot.reserve(_room(parts), self._device)
+            slot.reserve(_room(parts), self.home or self._device)
             received = slot.carve(parts)
-        slot.plans[key] = WeightTransfer(job, own, received, about=about) if told else None, received
+        transfer = WeightTransfer(job, own, received, about=about, update=self.update) if told else None
+        slot.plans[key] = transfer, received
+
+
+class DeltaEngine(Engine):
+    """Sends what has changed since the last update, as shards, and yields it on rollout ranks as verl's delta flushes,
+    of `bucket_size` bytes or one weight: all values after a group was made, later places and values, and nothing where
+    nothing has changed.
+
+    An actor rank keeps a copy of its shards and a shadow of that, a rollout rank a copy of the weights, in host memory.
+    """
+
+    wire_format = "delta_flush"
+    update = "auto"
+    home = torch.device("cpu")
+
+    def __init__(self, bucket_size: int, *args: Any, **options: Any) -> None:
+        super().__init__(bucket_size, *args, **{**options, "keep_buffers": True})
+        self._flush_size, self.bucket_size = bucket_size, sys.maxsize
+
+    def receive_weights(self, global_steps: int | None = None) -> Iterator[tuple[Named, bool]]:  # type: ignore[override]
+        job, slot = self._group(), self._slots[0]
+        if job.rank < self._senders:
+            raise InputError(f"rank {job.rank} is an actor rank and sends weights")
+        try:
+            received, _ = self._exchange(slot, [], {}, False, global_steps)
+            transfer = next(iter(slot.plans.values()))[0]
+            if transfer is None:
+                return
+            if all(commit.everything for commit in transfer.commits):
+                whole = [Change(n, tuple(t.shape), NOWHERE, t.reshape(-1)) for n, t in received.items()]
+                flushes = [(batch, True) for batch in self._batches(whole)]
+            else:
+                flushes = [(batch, False) for batch in self._batches(transfer.changed())]
+            for number, (batch, dense) in enumerate(flushes, 1):
+                yield self._flush(batch, dense), number == len(flushes)
+        except BaseException as error:
+            self._give_up(job, error)
+            raise
+
+    def _batches(self, changes: Iterable[Change]) -> Iterator[list[Change]]:
+        """Of one dtype each."""
+        batch: list[Change] = []
+        filled = 0
+        for change in sorted(changes, key=lambda change: str(change.values.dtype)):
+            size = change.places.nbytes + change.values.nbytes
+            if batch and (filled + size > self._flush_size or change.values.dtype != batch[0].values.dtype):
+                yield batch
+                batch, filled = [], 0
+            batch.append(change)
+            filled += size
+        if batch:
+            yield batch
+
+    def _flush(self, batch: list[Change], dense: bool) -> Named:
+        from verl.checkpoint_engine.delta_sync import DeltaParam, checksum
+
+        params, at = [], 0
+        for name, shape, places, change in batch:
+            end, width = at + change.numel(), places.element_size()
+            where = (0, 0) if dense else (at * width, end * width)
+            params.append(vars(DeltaParam(name, dtype_name(change.dtype), list(shape), *where, width, at, end)))
+            at = end
+        values = torch.cat([change.values for change in batch]).to(self._device)
+        positions = torch.cat([change.places for change in batch]).view(torch.uint8).to(self._device)
+        spec = {"encoding": "dense" if dense else "indices", "params": params, "checksum": checksum(positions, values)}
+        text = torch.frombuffer(bytearray(json.dumps(spec).encode()), dtype=torch.uint8).to(self._device)
+        named = [("__delta_spec__", text), ("__positions__", positions), ("__values__", values)]
+        return [pair for pair in named if not dense or pair[1] is not positions]
 
 
 @functools.cache
-def _engine() -> type:
+def _engines() -> dict[str, type]:
     try:
         from verl.checkpoint_engine.base import CheckpointEngine
     except ImportError as error:
         raise ImportError(
             f"crossmesh.adapters.verl needs verl to derive from its checkpoint engine: {error}"
         ) from error
-    return type("CheckpointEngine", (Engine, CheckpointEngine), {"__module__": __name__, "__doc__": Engine.__doc__})
+
+    def engine(name: str, own: type) -> type:
+        return type(name, (own, CheckpointEngine), {"__module__": __name__, "__doc__": own.__doc__})
+
+    return {
+        "CheckpointEngine": engine("CheckpointEngine", Engine),
+        "DeltaCheckpointEngine": engine("DeltaCheckpointEngine", DeltaEngine),
+    }
 
 
 def __getattr__(name: str) -> Any:
-    if name == "CheckpointEngine":
-        return _engine()
+    if name in ("CheckpointEngine", "DeltaCheckpointEngine"):
+        return _engines()[name]
     raise AttributeError(f"module {__name__} has no attribute {name}")
 
 
@@ -348,11 +430,12 @@ def export_shards(engine: type) -> None:
 
 
 def register() -> None:
-    """Makes the backend "crossmesh" known to verl. May be called again."""
-    engine = _engine()
+    """Makes the backends "crossmesh" and "crossmesh_delta" known to verl. May be called again."""
+    engines = _engines()
     from verl.checkpoint_engine.base import CheckpointEngineRegistry
 
-    CheckpointEngineRegistry.register(BACKEND)(engine)
+    CheckpointEngineRegistry.register(BACKEND)(engines["CheckpointEngine"])
+    CheckpointEngineRegistry.register(DELTA)(engines["DeltaCheckpointEngine"])
 
 
 # verl imports the module that its option custom_backend_module names, and expects to find the backend registered then.

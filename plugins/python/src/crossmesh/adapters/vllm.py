@@ -42,6 +42,7 @@ FIELDS: list[Any] = [
     ("trainer_world_size", int),
     ("inference_world_size", int),
     ("timeout", float, dataclasses.field(default=_meeting.TIMEOUT)),
+    ("update", str, dataclasses.field(default="")),  # "auto": only what has changed is sent
 ]
 Tensors = Mapping[str, torch.Tensor]
 
@@ -88,7 +89,7 @@ class Worker(_Endpoint):
             if _reload.needed(self.model):
                 self._reloader = _reload.Reloader(self.model, self.model_config, self.device)
             dst = self._reloader or receiving(self.model.load_weights, self.model)
-            self._transfer = WeightTransfer(self._job, dst=dst)
+            self._transfer = WeightTransfer(self._job, dst=dst, update=init_info.update or None)
         except Exception as error:
             close_quietly(self._job, str(error))
             raise
@@ -144,7 +145,7 @@ class Trainer(_Endpoint):
             self._job = _meeting.join(store, "weights", info.rank, size, timeout=info.timeout, watch=watch)
             if call is not None:
                 call.ends_with(self._job)
-            self._transfer = WeightTransfer(self._job, wire.tensors, about=wire.about)
+            self._transfer = WeightTransfer(self._job, wire.tensors, about=wire.about, update=info.update or None)
         except Exception as error:
             failure = error
         self._end(call, failure)
@@ -362,6 +363,17 @@ def __getattr__(name: str) -> Any:
     if name in ("InitInfo", "UpdateInfo", "TrainerInitInfo", "WorkerEngine", "TrainerEngine", "ShardSource"):
         return _classes()[name]
     raise AttributeError(f"module {__name__} has no attribute {name}")
+
+
+def patches(transfer: WeightTransfer) -> list[Any]:
+    """What a transfer with update="auto" has just brought here, as vLLM's backend "sparse_nccl" sends it: for trainers
+    whose sender keeps whole weights, and gets what has changed of them from the ranks that have shards."""
+    from vllm.distributed.weight_transfer.sparse_nccl_engine import SparseWeightPatch
+
+    return [
+        SparseWeightPatch(name=name, indices=places, values=values, full_shape=shape)
+        for name, shape, places, values in transfer.changed()
+    ]
 
 
 def register() -> None:

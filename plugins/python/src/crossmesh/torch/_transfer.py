@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -15,7 +15,7 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Placement, Re
 from ..buffers import Buffer
 from ..errors import CrossmeshError, InputError
 from ..job import Job
-from ..maps import Map, Piece, pieces, refuse
+from ..maps import Box, Map, Piece, pieces, refuse
 from ..plan import Plan, TensorSpec
 from ..reshard import Reshard
 from ..update import Commit, Update
@@ -265,6 +265,19 @@ class Batch:
             commits = [turn.run(timeout) for turn in self._rounds]
         self.commits = [commit for commit in commits if commit is not None]
 
+    def changed(self) -> Iterator[tuple[Part, Box, torch.Tensor, torch.Tensor]]:
+        """Of an update, what its last run has written on this rank: the box of the source that a part has here, which
+        elements of it, row-major, and their values."""
+        for turn in self._rounds:
+            assert isinstance(turn.reshard, Update)
+            for number, part in enumerate(turn.parts):
+                view = None if turn.dst[number] is None else part_of(part.item.wanted, part.region)
+                tile = part.dst.tile(self._job.rank)
+                if view is not None and tile is not None:
+                    at = _set_bits(turn.reshard.changed(number))
+                    box = tuple((low + t.start, low + t.stop) for (low, _), t in zip(part.region, tile))
+                    yield part, box, at, view.reshape(-1)[at]
+
     def verify(self) -> None:
         with torch.no_grad():
             scale(self._job, self._scaled)
@@ -274,6 +287,14 @@ class Batch:
     def close(self) -> None:
         for turn in self._rounds:
             turn.reshard.close()
+
+
+def _set_bits(bits: bytes) -> torch.Tensor:
+    """Their numbers. Most bytes of few changes have none, and are not looked into."""
+    packed = torch.frombuffer(bytearray(bits) or bytearray(1), dtype=torch.uint8)
+    where = packed.nonzero().view(-1)
+    row, bit = (packed[where].unsqueeze(1) >> torch.arange(8, dtype=torch.uint8) & 1).nonzero(as_tuple=True)
+    return where[row] * 8 + bit
 
 
 def _in_rounds(parts: Sequence[Part], answers: Sequence[bytes]) -> list[list[Part]]:
