@@ -219,11 +219,15 @@ static void add_times(json_t *entry, const rb_result_t *result)
         (void)json_object_set_new(entry, "cpu_s", json_real(result->cpu_s));
     }
     if (result->sent_share > 0) {
-        (void)json_object_set_new(entry, "update",
-                                  json_pack("{s:f,s:f,s:f,s:f}", "sent_share", result->sent_share,
-                                            "everything_s", rb_result_everything(result),
-                                            "predicted_share", result->update.share, "predicted_s",
-                                            result->update.seconds));
+        (void)json_object_set_new(
+            entry, "update",
+            json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f}", "sent_share", result->sent_share,
+                      "everything_s", rb_result_everything(result), "predicted_share",
+                      result->update.share, "predicted_s", result->update.seconds, "found_s",
+                      result->update.work.found, "busy_s", result->update.work.busy, "copied_s",
+                      result->update.work.copied, "applied_s", result->update.work.applied,
+                      "agreed_s", result->update.work.agreed, "streamed_s",
+                      result->update.work.streamed));
     }
     if (result->waited_s > 0) {
         (void)json_object_set_new(entry, "waited_s", json_real(result->waited_s));

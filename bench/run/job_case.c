@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "bench/cluster.h"
 #include "bench/run/collective.h"
 #include "bench/run/device_buffers.h"
 #include "bench/run/pattern.h"
@@ -435,19 +434,6 @@ static xm_status_t open_results(const slot_t *slot, const rb_prepared_t *prepare
     return XM_OK;
 }
 
-/* Of the slowest NIC, which is what the others wait for; none where NICs are not emulated. */
-static double head_start(const rb_options_t *options)
-{
-    double seconds = 0;
-
-    for (int i = 0; rb_options_emulate(options) && i < options->nic_rates; ++i) {
-        double rate = options->nic_gbps[i] * 1e9 / options->nics_per_host;
-
-        seconds = fmax(seconds, 8 * (double)rb_nic_rate_burst((int64_t)rate) / rate);
-    }
-    return seconds;
-}
-
 /* The order of steps is the same on all ranks; each failure that only one rank can have
  * is shared. */
 xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first, int count,
@@ -476,9 +462,9 @@ xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first
     for (int v = 0; status == XM_OK && options->density > 0 && v < count; ++v) {
         status = create_update(&slot, v);
         if (status == XM_OK) {
-            status = rb_update_predict(worker, prepared[v].plan, options->pattern,
-                                       options->density / 100, slot.processors.cores,
-                                       head_start(options), &results[v].update);
+            status = rb_update_predict(worker, prepared[v].plan, job->rates->nic_bandwidth[0],
+                                       &slot.processors, options->pattern, options->density / 100,
+                                       &results[v].update);
         }
     }
     if (status == XM_OK) {

@@ -162,6 +162,11 @@ uint64_t rb_pattern_check(const void *buffer, const xm_box_t *box, const int64_t
     return pass_over((unsigned char *)(uintptr_t)buffer, box, shape, element_size, salt, CHECK);
 }
 
+static uint64_t picked_in(int64_t row, int64_t column)
+{
+    return xm_random_of((uint64_t)row) ^ (uint64_t)column;
+}
+
 /* What an element is picked by: its place, that of its row, or that of its block. */
 static uint64_t picked_by(const rows_t *rows, uint64_t index, int64_t column, rb_changes_t pattern)
 {
@@ -173,14 +178,52 @@ static uint64_t picked_by(const rows_t *rows, uint64_t index, int64_t column, rb
     if (pattern == RB_CHANGES_ROWS) {
         return index / (uint64_t)rows->shape[last];
     }
-    return xm_random_of(index / (uint64_t)rows->shape[last] / BLOCK) ^ (uint64_t)(column / BLOCK);
+    return picked_in((int64_t)(index / (uint64_t)rows->shape[last] / BLOCK), column / BLOCK);
+}
+
+/* Rows or blocks are few, so chance alone would change a tenth more or less than the share: below
+ * this number are as many of theirs as the share says. */
+static uint64_t threshold(const xm_box_t *box, const int64_t *shape, uint64_t other,
+                          rb_changes_t pattern, double share)
+{
+    const int last = box->dims - 1;
+    const int64_t wide = last >= 0 ? shape[last] : 1;
+    int64_t rows = 1, columns = 1, wanted;
+    uint64_t low = 0, high = UINT64_C(1) << 63;
+
+    if (pattern == RB_CHANGES_UNIFORM || last < 0) {
+        return (uint64_t)(fmin(share, 1.0) * 0x1p63);
+    }
+    for (int d = 0; d < last; ++d) {
+        rows *= shape[d];
+    }
+    if (pattern == RB_CHANGES_BLOCKS) {
+        rows = (rows + BLOCK - 1) / BLOCK;
+        columns = (wide + BLOCK - 1) / BLOCK;
+    }
+    wanted = llrint(fmin(share, 1.0) * (double)(rows * columns));
+    wanted = wanted > 0 ? wanted : 1;
+    while (high - low > 1) {
+        const uint64_t middle = low + (high - low) / 2;
+        int64_t found = 0;
+
+        for (int64_t u = 0; u < rows * columns; ++u) {
+            uint64_t by =
+                pattern == RB_CHANGES_ROWS ? (uint64_t)u : picked_in(u / columns, u % columns);
+
+            found += xm_random_of(by ^ other) >> 1 < middle;
+        }
+        *(found < wanted ? &low : &high) = middle;
+    }
+    return high;
 }
 
 void rb_pattern_change(void *buffer, const xm_box_t *box, const int64_t *shape,
                        int64_t element_size, uint64_t salt, rb_changes_t pattern, double share,
                        bool poison)
 {
-    const uint64_t below = (uint64_t)(fmin(share, 1.0) * 0x1p63), other = xm_random_of(~salt);
+    const uint64_t other = xm_random_of(~salt),
+                   below = threshold(box, shape, other, pattern, share);
     unsigned char *out = buffer;
     rows_t rows;
 

@@ -30,7 +30,8 @@ uint64_t rb_pattern_check(const void *buffer, const xm_box_t *box, const int64_t
                           int64_t element_size, uint64_t salt);
 
 /**
- * Gives so many of the elements, as a share of all, the bytes of another salt; the others stay.
+ * Gives so many of the elements, as a share of all, the bytes of another salt; the others stay. Of
+ * rows and blocks that many to a whole one; of elements by chance, which their number evens out.
  * Which ones follows from their places and @p salt, so sources and destinations agree on it.
  * With @p poison they get the complement of that; without, the same where they had those bytes
  * already, so that each of them changes.

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/run/pattern.h"
 
+#include <string.h>
+
 #include "xm_test.h"
 
 static const int64_t shape[] = {5, 6, 7};
@@ -81,6 +83,39 @@ START_TEST(salts_tell_runs_apart)
 }
 END_TEST
 
+enum { TALL = 640, WIDE = 512, HALF = 200 };
+
+/* Rows and blocks that change are as many as the share says, whole, and the same in a tile. */
+START_TEST(so_many_rows_and_blocks_change)
+{
+    static const struct {
+        rb_changes_t pattern;
+        int64_t changed;
+    } cases[] = {{RB_CHANGES_ROWS, 64 * WIDE}, {RB_CHANGES_BLOCKS, 2 * 128 * 128}};
+    const int64_t sides[] = {TALL, WIDE};
+    const xm_box_t whole = {.dims = 2, .hi = {TALL, WIDE}};
+    const xm_box_t part = {.dims = 2, .lo = {HALF, 0}, .hi = {TALL, WIDE}};
+    static unsigned char before[TALL * WIDE], after[TALL * WIDE], tile[TALL * WIDE];
+
+    for (int c = 0; c < 2; ++c) {
+        for (uint64_t salt = 1; salt < 9; ++salt) {
+            int64_t changed = 0;
+
+            rb_pattern_fill(before, &whole, sides, 1, 7);
+            memcpy(after, before, sizeof(after));
+            memcpy(tile, before + HALF * WIDE, (TALL - HALF) * WIDE);
+            rb_pattern_change(after, &whole, sides, 1, salt, cases[c].pattern, 0.1, false);
+            rb_pattern_change(tile, &part, sides, 1, salt, cases[c].pattern, 0.1, false);
+            for (size_t i = 0; i < sizeof(after); ++i) {
+                changed += before[i] != after[i];
+            }
+            ck_assert_int_eq(changed, cases[c].changed);
+            ck_assert_mem_eq(tile, after + HALF * WIDE, (TALL - HALF) * WIDE);
+        }
+    }
+}
+END_TEST
+
 START_TEST(scalars_and_empty_tiles)
 {
     const xm_box_t scalar = {.dims = 0};
@@ -105,6 +140,7 @@ int main(void)
     tcase_add_test(tests, every_wrong_byte_is_counted);
     tcase_add_test(tests, poison_is_wrong_everywhere);
     tcase_add_test(tests, salts_tell_runs_apart);
+    tcase_add_test(tests, so_many_rows_and_blocks_change);
     tcase_add_test(tests, scalars_and_empty_tiles);
     suite_add_tcase(suite, tests);
     return xm_test_run(suite);
