@@ -1,35 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each rank goes through its sends and its receives in the order of the list, and looks a window
- * ahead for those that need not wait. The first move of the list that has not ended is always in
- * the windows of both its ends, so a program cannot get stuck.
+ * A rank receives whatever it may: what is added comes into memory of its own, so only the adding
+ * waits. It sends one move at a time, and goes round the ranks with it,
+ * beginning behind itself: a burst of all sends at once would lose packets where many meet, and all
+ * would begin with the same receiver. When nothing has ended for a while, the first move of its
+ * list that has not is sent besides. So the first of all ranks' moves is under way then, and a
+ * program cannot get stuck.
  */
 #include "resharding/collective/run.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { WINDOW = 64 };
-
 typedef struct run run_t;
 
-/* A move under way. */
+static const int64_t patience_ns = 1000000000;
+
+/* A move with an end at this rank. */
 typedef struct {
     xm_op_t op;
     run_t *run;
     uint8_t *staging; /* of receives: what is added comes here */
-    size_t room;
     uint32_t move;
-    bool busy;
+    int waits;                   /* for so many moves */
+    bool posted, arrived, ended; /* arrived: not added yet */
 } slot_t;
-
-/* A rank's sends, or its receives. */
-typedef struct {
-    uint32_t *moves;
-    size_t count, first; /* first: not ended */
-    bool *posted, *ended;
-    slot_t slots[WINDOW];
-} side_t;
 
 struct run {
     const xm_program_t *program;
@@ -39,8 +34,13 @@ struct run {
     const xm_element_t *element;
     uint8_t *data;
     int64_t elements;
-    int *waits[2]; /* by end and move: sends, receives */
-    side_t side[2];
+    slot_t *slots; /* in the order of the list */
+    size_t count, ended, first_send;
+    uint32_t *place; /* of a move among the slots */
+    uint32_t *ready; /* slots that wait for nothing and are not posted */
+    size_t readies;
+    int sends, last; /* sends under way; how far the last one's receiver is behind this rank */
+    int64_t since;   /* when the last move ended */
     xm_status_t status;
 };
 
@@ -52,6 +52,30 @@ static uint8_t *bytes_of(const run_t *run, const xm_move_t *move, int64_t *count
     return run->data + (size_t)first * run->element->size;
 }
 
+static bool sends(const slot_t *slot)
+{
+    return slot->run->program->moves[slot->move].from == xm_worker_rank(slot->run->worker);
+}
+
+static bool adds(const slot_t *slot)
+{
+    return !sends(slot) && slot->run->program->moves[slot->move].reduce;
+}
+
+static void end_move(slot_t *slot, xm_status_t status);
+
+/* A move waits for nothing any more. */
+static void let_go(slot_t *slot)
+{
+    run_t *run = slot->run;
+
+    if (slot->arrived) {
+        end_move(slot, XM_OK);
+    } else if (!adds(slot)) {
+        run->ready[run->readies++] = (uint32_t)(slot - run->slots);
+    }
+}
+
 /* What waits for this move at this rank waits for one less. */
 static void release(run_t *run, uint32_t m)
 {
@@ -60,10 +84,13 @@ static void release(run_t *run, uint32_t m)
 
     for (int64_t i = d->first[m]; i < d->first[m + 1]; ++i) {
         const xm_move_t *next = &run->program->moves[d->next[i] / 2];
-        int end = (int)(d->next[i] % 2);
 
-        if ((end == 0 ? next->from : next->to) == rank) {
-            --run->waits[end][d->next[i] / 2];
+        if ((d->next[i] % 2 == 0 ? next->from : next->to) == rank) {
+            slot_t *slot = &run->slots[run->place[d->next[i] / 2]];
+
+            if (--slot->waits == 0) {
+                let_go(slot);
+            }
         }
     }
 }
@@ -72,91 +99,114 @@ static void end_move(slot_t *slot, xm_status_t status)
 {
     run_t *run = slot->run;
     const xm_move_t *move = &run->program->moves[slot->move];
-    bool receives = slot >= run->side[1].slots && slot < run->side[1].slots + WINDOW;
-    side_t *side = &run->side[receives];
     int64_t count;
     uint8_t *place = bytes_of(run, move, &count);
 
-    slot->busy = false;
+    slot->ended = true;
+    run->since = xm_worker_now(run->worker);
+    run->sends -= sends(slot);
     if (status < 0) {
         run->status = run->status == XM_OK ? status : run->status;
         return;
     }
-    if (receives && move->reduce) {
+    if (slot->staging != NULL) {
         run->element->add(place, slot->staging, count);
+        free(slot->staging);
+        slot->staging = NULL;
     }
-    for (size_t i = side->first; i < side->count; ++i) {
-        if (side->moves[i] == slot->move) {
-            side->ended[i] = true;
-            break;
-        }
-    }
-    while (side->first < side->count && side->ended[side->first]) {
-        ++side->first;
+    ++run->ended;
+    while (run->first_send < run->count &&
+           (run->slots[run->first_send].ended || !sends(&run->slots[run->first_send]))) {
+        ++run->first_send;
     }
     release(run, slot->move);
 }
 
 static void on_done(xm_op_t *op, xm_status_t status)
 {
-    end_move(op->arg, status);
+    slot_t *slot = op->arg;
+
+    slot->posted = false;
+    slot->arrived = status == XM_OK && slot->waits > 0;
+    if (!slot->arrived) {
+        end_move(slot, status);
+    }
 }
 
-static xm_status_t stage(slot_t *slot, size_t bytes)
+static void post(run_t *run, slot_t *slot)
 {
-    return xm_array_reserve(&slot->staging, &slot->room, bytes, 1)
-               ? XM_OK
-               : XM_NO_MEMORY("%zu bytes to be added", bytes);
-}
-
-static xm_status_t post(run_t *run, slot_t *slot, uint32_t m, bool receives)
-{
-    const xm_move_t *move = &run->program->moves[m];
+    const xm_move_t *move = &run->program->moves[slot->move];
+    bool is_send = sends(slot);
     int64_t count;
     uint8_t *place = bytes_of(run, move, &count);
     size_t bytes = (size_t)count * run->element->size;
     xm_status_t status = XM_OK;
 
     slot->op = (xm_op_t){.done = on_done, .arg = slot};
-    slot->run = run;
-    slot->move = m;
-    slot->busy = true;
-    if (receives && move->reduce) {
-        status = stage(slot, bytes);
-        place = slot->staging;
+    slot->posted = true;
+    run->sends += is_send;
+    if (adds(slot) && bytes > 0) {
+        place = slot->staging = malloc(bytes);
+        status = place != NULL ? XM_OK : XM_NO_MEMORY("%zu bytes to be added", bytes);
     }
     if (status == XM_OK && bytes > 0) { /* there may be more chunks than elements */
-        status =
-            receives
-                ? xm_transport_receive(run->transport, move->from, m, place, bytes, NULL, &slot->op)
-                : xm_transport_send(run->transport, move->to, m, place, bytes, NULL, &slot->op);
+        status = is_send ? xm_transport_send(run->transport, move->to, slot->move, place, bytes,
+                                             NULL, &slot->op)
+                         : xm_transport_receive(run->transport, move->from, slot->move, place,
+                                                bytes, NULL, &slot->op);
     }
     if (status != XM_IN_PROGRESS) {
-        end_move(slot, status);
+        on_done(&slot->op, status);
     }
-    return run->status;
+}
+
+static bool is_stuck(const run_t *run)
+{
+    return xm_worker_now(run->worker) - run->since >= patience_ns;
+}
+
+/* The next that is ready to be posted: a receive, the first of the list when that alone may help,
+ * or the send whose receiver comes soonest behind the last one's; `readies` when there is none. */
+static size_t choose(const run_t *run)
+{
+    int ranks = run->program->devices, least = INT32_MAX;
+    bool stuck = is_stuck(run);
+    size_t best = run->readies;
+
+    for (size_t i = 0; i < run->readies; ++i) {
+        const slot_t *slot = &run->slots[run->ready[i]];
+        int to = run->program->moves[slot->move].to - xm_worker_rank(run->worker) + ranks;
+        int after = (to - run->last - 1 + ranks) % ranks;
+
+        if (!sends(slot) || (stuck && run->ready[i] == run->first_send)) {
+            return i;
+        }
+        if (run->sends == 0 &&
+            (after < least || (after == least && run->ready[i] < run->ready[best]))) {
+            best = i;
+            least = after;
+        }
+    }
+    return best;
 }
 
 /* Posts what can be; true when something was. */
-static bool advance(run_t *run, int receives)
+static bool advance(run_t *run)
 {
-    side_t *side = &run->side[receives];
     bool any = false;
-    int slot = 0;
+    size_t next;
 
-    for (size_t i = side->first;
-         i < side->count && i < side->first + WINDOW && run->status == XM_OK; ++i) {
-        if (side->posted[i] || run->waits[receives][side->moves[i]] > 0) {
-            continue;
+    while (run->status == XM_OK && (next = choose(run)) < run->readies) {
+        slot_t *slot = &run->slots[run->ready[next]];
+
+        if (sends(slot)) {
+            run->last = (run->program->moves[slot->move].to - xm_worker_rank(run->worker) +
+                         run->program->devices) %
+                        run->program->devices;
         }
-        while (slot < WINDOW && side->slots[slot].busy) {
-            ++slot;
-        }
-        if (slot == WINDOW) {
-            break;
-        }
-        side->posted[i] = any = true;
-        (void)post(run, &side->slots[slot], side->moves[i], receives != 0);
+        run->ready[next] = run->ready[--run->readies];
+        post(run, slot);
+        any = true;
     }
     return any;
 }
@@ -164,54 +214,57 @@ static bool advance(run_t *run, int receives)
 static xm_status_t prepare(run_t *run)
 {
     const xm_program_t *p = run->program;
+    const xm_dependencies_t *d = run->dependencies;
     int rank = xm_worker_rank(run->worker);
 
-    for (int end = 0; end < 2; ++end) {
-        const xm_dependencies_t *d = run->dependencies;
-        side_t *side = &run->side[end];
+    run->place = malloc((p->count + 1) * sizeof(*run->place));
+    for (size_t m = 0; m < p->count && run->place != NULL; ++m) {
+        run->place[m] = (uint32_t)run->count;
+        run->count += p->moves[m].from == rank || p->moves[m].to == rank;
+    }
+    run->slots = calloc(run->count + 1, sizeof(*run->slots));
+    run->ready = malloc((run->count + 1) * sizeof(*run->ready));
+    if (run->place == NULL || run->slots == NULL || run->ready == NULL) {
+        return XM_NO_MEMORY("running %zu moves", p->count);
+    }
+    for (size_t m = 0; m < p->count; ++m) {
+        bool is_send = p->moves[m].from == rank;
 
-        run->waits[end] = malloc((p->count + 1) * sizeof(int));
-        side->moves = malloc((p->count + 1) * sizeof(*side->moves));
-        side->posted = calloc(p->count + 1, sizeof(*side->posted));
-        side->ended = calloc(p->count + 1, sizeof(*side->ended));
-        if (run->waits[end] == NULL || side->moves == NULL || side->posted == NULL ||
-            side->ended == NULL) {
-            return XM_NO_MEMORY("running %zu moves", p->count);
+        if (is_send || p->moves[m].to == rank) {
+            run->slots[run->place[m]] =
+                (slot_t){.run = run,
+                         .move = (uint32_t)m,
+                         .waits = (is_send ? d->send_waits : d->receive_waits)[m]};
         }
-        memcpy(run->waits[end], end == 0 ? d->send_waits : d->receive_waits,
-               p->count * sizeof(int));
-        for (size_t m = 0; m < p->count; ++m) {
-            if ((end == 0 ? p->moves[m].from : p->moves[m].to) == rank) {
-                side->moves[side->count++] = (uint32_t)m;
-            }
+    }
+    for (size_t i = 0; i < run->count; ++i) {
+        if (run->slots[i].waits == 0 || adds(&run->slots[i])) {
+            run->ready[run->readies++] = (uint32_t)i;
         }
+    }
+    while (run->first_send < run->count && !sends(&run->slots[run->first_send])) {
+        ++run->first_send;
     }
     return XM_OK;
-}
-
-static bool is_under_way(const run_t *run)
-{
-    for (int end = 0; end < 2; ++end) {
-        for (int s = 0; s < WINDOW; ++s) {
-            if (run->side[end].slots[s].busy) {
-                return true;
-            }
-        }
-    }
-    return false;
 }
 
 /* Nothing may touch the caller's memory any more. */
 static void cancel_all(run_t *run)
 {
-    for (int end = 0; end < 2; ++end) {
-        for (int s = 0; s < WINDOW; ++s) {
-            if (run->side[end].slots[s].busy) {
-                xm_transport_cancel(run->transport, &run->side[end].slots[s].op);
+    bool under_way = false;
+
+    for (int pass = 0; pass < 2; ++pass) {
+        under_way = false;
+        for (size_t s = 0; s < run->count; ++s) {
+            if (run->slots[s].posted) {
+                under_way = true;
+                if (pass == 0) {
+                    xm_transport_cancel(run->transport, &run->slots[s].op);
+                }
             }
         }
     }
-    if (is_under_way(run)) {
+    if (under_way) {
         xm_transport_fence(run->transport);
     }
 }
@@ -220,15 +273,13 @@ static void go(run_t *run)
 {
     int64_t deadline = xm_worker_deadline(run->worker);
 
-    while (run->status == XM_OK &&
-           (run->side[0].first < run->side[0].count || run->side[1].first < run->side[1].count)) {
-        bool any = advance(run, 1);
+    while (run->status == XM_OK && run->ended < run->count) {
+        if (!advance(run) && run->status == XM_OK) {
+            int64_t until = is_stuck(run) ? deadline : run->since + patience_ns;
+            xm_status_t status = xm_worker_wait(run->worker, until < deadline ? until : deadline);
+            bool again = status == XM_ERR_TIMEOUT && until < deadline;
 
-        any = advance(run, 0) || any;
-        if (!any && run->status == XM_OK) {
-            xm_status_t status = xm_worker_wait(run->worker, deadline);
-
-            run->status = run->status == XM_OK ? status : run->status;
+            run->status = run->status == XM_OK && !again ? status : run->status;
         }
     }
     if (run->status < 0) {
@@ -262,19 +313,17 @@ xm_status_t xm_program_run(const xm_program_t *program, const xm_dependencies_t 
     run->element = element;
     run->data = data;
     run->elements = elements;
+    run->since = xm_worker_now(worker);
     run->status = prepare(run);
     if (run->status == XM_OK) {
         go(run);
     }
-    for (int end = 0; end < 2; ++end) {
-        for (int s = 0; s < WINDOW; ++s) {
-            free(run->side[end].slots[s].staging);
-        }
-        free(run->waits[end]);
-        free(run->side[end].moves);
-        free(run->side[end].posted);
-        free(run->side[end].ended);
+    for (size_t i = 0; run->slots != NULL && i < run->count; ++i) {
+        free(run->slots[i].staging);
     }
+    free(run->ready);
+    free(run->slots);
+    free(run->place);
     status = run->status;
     free(run);
     return status;
