@@ -48,12 +48,13 @@ typedef struct rb_options {
     rb_choices_t strategies; /**< of xm_strategy_t; none: the case's own */
     rb_choices_t schedulers; /**< of xm_scheduler_t likewise */
     rb_transport_t transport;
-    xm_memory_kind_t memory;            /**< that the tiles are in */
-    double nic_gbps[RB_NIC_RATES];      /**< of all NICs of a host together; of the hosts in turn */
-    int nic_rates;                      /**< entries of nic_gbps; 0: not given */
-    int nics_per_host;                  /**< at least 1 when nic_rates is not 0 */
-    const char *congestion;             /**< TCP's in emulated hosts; NULL: the machine's */
-    bool all_nics;                      /**< every rank uses all NICs of its host */
+    xm_memory_kind_t memory;       /**< that the tiles are in */
+    double nic_gbps[RB_NIC_RATES]; /**< of all NICs of a host together; of the hosts in turn */
+    int nic_rates;                 /**< entries of nic_gbps; 0: not given */
+    int nics_per_host;             /**< at least 1 when nic_rates is not 0 */
+    const char *congestion;        /**< TCP's in emulated hosts; NULL: the machine's */
+    int64_t queue; /**< bytes that wait at ports of emulated hosts; 0: as an ordinary switch */
+    bool all_nics; /**< every rank uses all NICs of its host */
     double uneven_gbps[RB_UNEVEN_NICS]; /**< of a host's NICs in turn */
     int uneven_rates;                   /**< entries of uneven_gbps; 0: its NICs are equal */
     double uplink_gbps;                 /**< 0: uplinks are never the limit */

@@ -244,12 +244,14 @@ void rb_cluster_shape_switch_links(const rb_cluster_shape_t *shape, const pid_t 
 
 /* A token bucket with a short queue behind it: 2 ms of burst, and 10 to 20 ms of queue,
  * beyond which packets are dropped as a switch would. */
-static void shape_queue(FILE *orders, const char *device, int64_t rate)
+static void shape_queue(const rb_cluster_shape_t *shape, FILE *orders, const char *device,
+                        int64_t rate)
 {
     int64_t bytes = rate / 8, burst = rb_nic_rate_burst(rate),
             queue = rate < 500000000 ? bytes / 50 : bytes / 100;
 
     queue = queue > MIN_QUEUE ? queue : MIN_QUEUE;
+    queue = shape->queue > 0 ? shape->queue : queue;
     (void)fprintf(orders,
                   "qdisc add dev %s root handle 1: htb default 1\n"
                   "class add dev %s parent 1: classid 1:1 htb rate %" PRId64 "bit ceil %" PRId64
@@ -265,14 +267,14 @@ void rb_cluster_shape_switch_queues(const rb_cluster_shape_t *shape, FILE *order
     for (int i = 0; i < shape->nics; ++i) {
         for (int h = 0; h < shape->hosts; ++h) {
             (void)snprintf(name, sizeof(name), "p%dh%d", i, h);
-            shape_queue(orders, name, shape->rate[h][i]);
+            shape_queue(shape, orders, name, shape->rate[h][i]);
         }
     }
     for (int r = 0; r < shape->racks && shape->racks > 1; ++r) {
         (void)snprintf(name, sizeof(name), "u%d", r);
-        shape_queue(orders, name, shape->uplink);
+        shape_queue(shape, orders, name, shape->uplink);
         (void)snprintf(name, sizeof(name), "d%d", r);
-        shape_queue(orders, name, shape->uplink);
+        shape_queue(shape, orders, name, shape->uplink);
     }
 }
 
@@ -310,6 +312,6 @@ void rb_cluster_shape_host_queues(const rb_cluster_shape_t *shape, int host, FIL
 
     for (int i = 0; i < shape->nics; ++i) {
         (void)snprintf(name, sizeof(name), "nic%d", i);
-        shape_queue(orders, name, shape->rate[host][i]);
+        shape_queue(shape, orders, name, shape->rate[host][i]);
     }
 }

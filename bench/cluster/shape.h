@@ -36,7 +36,8 @@ typedef struct rb_cluster_shape {
     int mtu;
     const char *congestion; /**< TCP's congestion control in the hosts; NULL: the machine's */
     int64_t rate[RB_CLUSTER_HOSTS][RB_CLUSTER_NICS]; /**< bit/s on the wire, per direction */
-    int64_t uplink;                                  /**< bit/s of a rack, per direction */
+    int64_t queue;  /**< bytes that wait at a port before it drops more; 0: as an ordinary switch */
+    int64_t uplink; /**< bit/s of a rack, per direction */
     double core_share; /**< of a core, that each process that enters a host has; 0: no limit */
 } rb_cluster_shape_t;
 

@@ -157,37 +157,69 @@ xm_status_t cb_measure(const cb_options_t *o, xm_worker_t *worker, const xm_prog
     return status;
 }
 
-/* What a move costs processors besides its bytes: programs of many moves of an element each, along
- * one dimension, take as long as all processors need for them. */
-static xm_status_t price_messages(const cb_options_t *o, xm_worker_t *worker, int dimension,
-                                  int stride, double *seconds)
+/* Times an all-reduce of so many bytes a piece along one dimension, to each at once. */
+static xm_status_t time_along(const cb_options_t *o, xm_worker_t *worker, int dimension, int pieces,
+                              uint64_t piece, double *seconds, double *moves)
 {
-    cb_options_t tiny = *o;
+    cb_options_t small = *o;
     xm_build_t build = {.kind = XM_ALL_REDUCE,
                         .devices = o->net.devices,
-                        .pieces = MESSAGE_PIECES,
+                        .pieces = pieces,
                         .factors = 1,
-                        .factor = {{stride, o->net.dimension[dimension].extent, true}}};
+                        .factor = {{dimension > 0 ? o->net.dimension[0].extent : 1,
+                                    o->net.dimension[dimension].extent, true}}};
     xm_program_t *p;
     uint64_t wrong = 0;
-    xm_status_t status;
+    xm_status_t status = xm_build_factored(&build, &p);
 
-    if (build.factor[0].extent < 2) {
-        return XM_OK;
-    }
-    status = xm_build_factored(&build, &p);
     if (status < 0) {
         return status;
     }
-    tiny.collective = XM_ALL_REDUCE;
-    tiny.adasum = 0;
-    tiny.size = (uint64_t)p->chunks * xm_elements[o->type].size;
-    status = cb_measure(&tiny, worker, p, seconds, &wrong);
-    *seconds *= (double)o->priced.processors / (double)p->count;
+    small.collective = XM_ALL_REDUCE;
+    small.adasum = 0;
+    small.size = (uint64_t)pieces * piece;
+    *moves = (double)p->count;
+    status = cb_measure(&small, worker, p, seconds, &wrong);
     xm_program_destroy(p);
-    return status == XM_OK && wrong > 0 ? xm_error_set(XM_ERR_CORRUPT, "sums of single elements "
-                                                                       "are wrong")
-                                        : status;
+    return status == XM_OK && wrong > 0
+               ? xm_error_set(XM_ERR_CORRUPT, "sums that were made to be timed are wrong")
+               : status;
+}
+
+/* What a move costs processors besides its bytes: programs of many moves of an element each, along
+ * one dimension, take as long as all processors need for them. */
+static xm_status_t price_messages(const cb_options_t *o, xm_worker_t *worker, int dimension,
+                                  double *seconds)
+{
+    const uint64_t extent = (uint64_t)o->net.dimension[dimension].extent;
+    double moves = 1;
+    xm_status_t status = extent < 2
+                             ? XM_OK
+                             : time_along(o, worker, dimension, MESSAGE_PIECES,
+                                          extent * xm_elements[o->type].size, seconds, &moves);
+
+    *seconds *= (double)o->priced.processors / moves;
+    return status;
+}
+
+/* What a NIC lets through in both directions at once, with the acknowledgements of either: from a
+ * short and a long time, so that bursts and beginnings do not count. */
+static xm_status_t price_nic(const cb_options_t *o, xm_worker_t *worker, xm_dimension_t *nic)
+{
+    const double times[] = {0.05, 0.25},
+                 crossing = 2 * (1 - 1.0 / nic->extent) * o->net.dimension[0].extent;
+    double took[2], moves;
+    uint64_t size[2];
+    xm_status_t status = XM_OK;
+
+    for (int i = 0; i < 2 && status == XM_OK && nic->extent > 1; ++i) {
+        size[i] = (uint64_t)(times[i] * nic->rate / crossing) / 64 * 64;
+        status = time_along(o, worker, 1, 1, size[i], &took[i], &moves);
+    }
+    if (status == XM_OK && nic->extent > 1 && took[1] > took[0]) {
+        nic->rate = fmin(nic->rate, crossing * (double)(size[1] - size[0]) / (took[1] - took[0]));
+    }
+    return status;
 }
 
 static void print_prices(const xm_interconnect_t *net)
@@ -216,12 +248,10 @@ xm_status_t cb_price(cb_options_t *o, xm_worker_t *worker, bool speaks)
     status = xm_probe_run(worker, &params, &profile);
     if (status == XM_OK) {
         double fabric = xm_cluster_profile_host_fabric(profile);
-        double both = xm_cluster_profile_nic_both_ways(profile);
 
-        /* Short windows count a burst for more than the NIC can. */
-        nic->rate = fmin(nic->rate, both > 0 ? both : xm_cluster_profile_nic_bandwidth(profile));
         nic->latency = xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST);
-        nic->burst = (double)rb_nic_rate_burst(llround(o->net.dimension[1].rate * 8));
+        nic->burst = rb_nic_rate_payload((double)rb_nic_rate_burst(llround(nic->rate * 8)),
+                                         RB_EMULATION_MTU);
         host->rate = fabric > 0 ? fabric / host->extent
                                 : xm_cluster_profile_bandwidth(profile, XM_LINK_INTRA_HOST);
         host->latency = xm_cluster_profile_latency(profile, XM_LINK_INTRA_HOST);
@@ -232,9 +262,10 @@ xm_status_t cb_price(cb_options_t *o, xm_worker_t *worker, bool speaks)
     }
     xm_cluster_profile_destroy(profile);
     o->priced.processors = processors.ranks == o->net.devices ? processors.cores : 0;
-    for (int k = 0, stride = 1; k < 2 && status == XM_OK; stride *= o->net.dimension[k++].extent) {
-        status = price_messages(o, worker, k, stride, &o->priced.dimension[k].message);
+    for (int k = 0; k < 2 && status == XM_OK; ++k) {
+        status = price_messages(o, worker, k, &o->priced.dimension[k].message);
     }
+    status = status == XM_OK ? price_nic(o, worker, nic) : status;
     if (status == XM_OK && speaks) {
         print_prices(&o->priced);
     }

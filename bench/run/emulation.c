@@ -42,7 +42,8 @@ xm_status_t rb_emulation_shape(const rb_options_t *options, rb_cluster_shape_t *
                                   .mtu = RB_EMULATION_MTU,
                                   .uplink = bits_per_second(options->uplink_gbps),
                                   .core_share = options->core_share,
-                                  .congestion = options->congestion};
+                                  .congestion = options->congestion,
+                                  .queue = options->queue};
     for (int i = 0; i < options->nic_rates; ++i) {
         host_rates[i] = bits_per_second(options->nic_gbps[i] / options->nics_per_host);
     }
