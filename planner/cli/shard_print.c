@@ -54,12 +54,13 @@ static void print_useless_axes(const ap_shard_problem_t *problem)
 /* Says how many of the updated parameters are kept in which of ZeRO's ways. The solver chooses
  * shardings of parameters, gradients and states freely, so the stage of ZeRO is read off the
  * solution for each parameter; it is not an option that was set. */
-static void print_stages(const ap_graph_t *graph, const ap_shard_plan_t *plan)
+static void print_stages(const ap_graph_t *graph, const ap_shard_problem_t *problem,
+                         const int *choice)
 {
     int count[4] = {0};
 
     for (int t = 0; t < ap_graph_tensors(graph); ++t) {
-        int stage = ap_shard_plan_zero_stage(plan, t);
+        int stage = ap_shard_problem_zero_stage(problem, choice, t);
 
         if (stage >= 0) {
             ++count[stage];
@@ -107,7 +108,7 @@ void ap_shard_print(const ap_graph_t *graph, const ap_shard_problem_t *problem,
     }
     print_useless_axes(problem);
     print_memory(graph, plan);
-    print_stages(graph, plan);
+    print_stages(graph, problem, ap_shard_plan_strategies(plan));
     if (result->recomputed > 0) {
         (void)printf("%d operators run a second time in the backward pass\n", result->recomputed);
     }

@@ -55,6 +55,10 @@ static inline ap_spec_t ap_shard_spec_at(const ap_strategy_table_t *set, int str
     return set->op < 0 ? set->specs[strategy] : set->strategies.items[strategy].spec[term];
 }
 
+/* The axes that a strategy of a node cuts, and by which factor or dimension, from 1 on. */
+void ap_shard_problem_parts(const ap_shard_problem_t *p, int node, int strategy,
+                            uint8_t part[AP_MAX_MESH_RANK]);
+
 /* Finds or makes the set of an operator (op >= 0), or of an input or parameter. */
 xm_status_t ap_strategy_table_find(ap_shard_problem_t *p, int op, int tensor, int *set);
 

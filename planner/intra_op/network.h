@@ -127,6 +127,13 @@ void ap_shard_network_memory(const ap_shard_network_t *network, const int *choic
 /* A bound from below on the peak of every choice, and the operator that it belongs to. */
 xm_status_t ap_shard_network_lower_bound(const ap_shard_network_t *network, double *least, int *op);
 
+/* Refuses a limit below that bound, by a sentence that names the operator. */
+xm_status_t ap_shard_network_check_least(const ap_shard_network_t *network, double limit);
+
+/* Says why nothing was found under a limit (0: none), and returns the status. */
+xm_status_t ap_shard_network_explain(const ap_shard_network_t *network, double limit,
+                                     xm_status_t status);
+
 /* What a choice costs, from the problem itself. */
 double ap_shard_network_cost(const ap_shard_network_t *network, const int *choice);
 

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/base.h"
 #include "planner/intra_op/emit.h"
 
 /* Per time, the first and the last operator of its class. Usage rises or falls over equal layers,
@@ -190,4 +191,45 @@ void ap_shard_emit_loads(ap_shard_emission_t *e)
         cfn->interval[2 * node] = load->first;
         cfn->interval[2 * node + 1] = load->end;
     }
+}
+
+/* Checks whether what every plan needs is within the limit. The operator in the sentence is where
+ * the user has to look. */
+xm_status_t ap_shard_network_check_least(const ap_shard_network_t *network, double limit)
+{
+    char wanted[32], given[32];
+    double least;
+    int op;
+    xm_status_t status = ap_shard_network_lower_bound(network, &least, &op);
+
+    if (status != XM_OK || least <= limit) {
+        return status;
+    }
+    (void)xm_text_format_bytes((uint64_t)limit, given, sizeof(given));
+    (void)xm_text_format_bytes((uint64_t)least, wanted, sizeof(wanted));
+    return XM_NO_SOLUTION("no plan fits %s of memory per device: %s are live when '%s' runs, "
+                          "however they are sharded",
+                          given, wanted, ap_graph_op(network->problem->params.graph, op)->name);
+}
+
+/* Says why nothing was found under a limit, in a sentence about memory and not about networks. */
+xm_status_t ap_shard_network_explain(const ap_shard_network_t *network, double limit,
+                                     xm_status_t status)
+{
+    char wanted[32], given[32];
+    double least;
+    int op;
+
+    if ((status != XM_ERR_NO_SOLUTION && status != XM_ERR_TIMEOUT) || !(limit > 0) ||
+        ap_shard_network_lower_bound(network, &least, &op) != XM_OK) {
+        return status;
+    }
+    (void)xm_text_format_bytes((uint64_t)limit, given, sizeof(given));
+    (void)xm_text_format_bytes((uint64_t)least, wanted, sizeof(wanted));
+    return status == XM_ERR_TIMEOUT
+               ? xm_error_set(status,
+                              "no plan within %s of memory per device was found in time; every "
+                              "plan needs %s at least",
+                              given, wanted)
+               : xm_error_set(status, "no plan fits %s of memory per device", given);
 }

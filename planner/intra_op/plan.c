@@ -166,25 +166,6 @@ static xm_status_t solve_cfn(const ap_shard_network_t *network, const ap_shard_o
     return status;
 }
 
-/* The axes that a strategy of a node cuts, and by which factor or dimension. */
-static void list_parts(const ap_shard_problem_t *p, int node, int strategy,
-                       uint8_t part[AP_MAX_MESH_RANK])
-{
-    const ap_strategy_table_t *set = ap_strategy_table_of(p, node);
-    int op = p->node[node].op;
-    int count = op >= 0 ? ap_graph_op(p->params.graph, op)->rule.factors
-                        : ap_graph_tensor(p->params.graph, p->node[node].tensor)->shape.rank;
-
-    for (int f = 0; f < count; ++f) {
-        unsigned axes = op >= 0 ? set->strategies.items[strategy].axes[f]
-                                : ap_spec_axes(set->specs[strategy], f);
-
-        for (int a = 0; a < AP_MAX_MESH_RANK; ++a) {
-            part[a] = (axes >> a & 1U) != 0 ? (uint8_t)(f + 1) : part[a];
-        }
-    }
-}
-
 /* Lets the caller search. There is no bound. */
 static xm_status_t solve_given(const ap_shard_network_t *network, const ap_shard_options_t *options,
                                double end, ap_shard_prices_t *prices, int *choice,
@@ -200,8 +181,8 @@ static xm_status_t solve_given(const ap_shard_network_t *network, const ap_shard
         const ap_shard_variable_t *variable = &network->variable[c];
 
         for (int o = 0; o < variable->options; ++o) {
-            list_parts(network->problem, variable->node, variable->option[o].strategy,
-                       &part[(cfn->node_at[c] + (size_t)o) * AP_MAX_MESH_RANK]);
+            ap_shard_problem_parts(network->problem, variable->node, variable->option[o].strategy,
+                                   &part[(cfn->node_at[c] + (size_t)o) * AP_MAX_MESH_RANK]);
         }
     }
     if (status == XM_OK) {
@@ -218,47 +199,6 @@ static xm_status_t solve_least(const ap_shard_network_t *network, const ap_shard
 {
     (void)prices;
     return ap_shard_price_least(network, options, end, choice, result);
-}
-
-/* Checks whether what every plan needs is within the limit. The operator in the sentence is where
- * the user has to look. */
-static xm_status_t check_least(const ap_shard_network_t *network, double limit)
-{
-    char wanted[32], given[32];
-    double least;
-    int op;
-    xm_status_t status = ap_shard_network_lower_bound(network, &least, &op);
-
-    if (status != XM_OK || least <= limit) {
-        return status;
-    }
-    (void)xm_text_format_bytes((uint64_t)limit, given, sizeof(given));
-    (void)xm_text_format_bytes((uint64_t)least, wanted, sizeof(wanted));
-    return XM_NO_SOLUTION("no plan fits %s of memory per device: %s are live when '%s' runs, "
-                          "however they are sharded",
-                          given, wanted, ap_graph_op(network->problem->params.graph, op)->name);
-}
-
-/* Says why nothing was found under a limit, in a sentence about memory and not about networks. */
-static xm_status_t explain_failure(const ap_shard_network_t *network, double limit,
-                                   xm_status_t status)
-{
-    char wanted[32], given[32];
-    double least;
-    int op;
-
-    if ((status != XM_ERR_NO_SOLUTION && status != XM_ERR_TIMEOUT) || !(limit > 0) ||
-        ap_shard_network_lower_bound(network, &least, &op) != XM_OK) {
-        return status;
-    }
-    (void)xm_text_format_bytes((uint64_t)limit, given, sizeof(given));
-    (void)xm_text_format_bytes((uint64_t)least, wanted, sizeof(wanted));
-    return status == XM_ERR_TIMEOUT
-               ? xm_error_set(status,
-                              "no plan within %s of memory per device was found in time; every "
-                              "plan needs %s at least",
-                              given, wanted)
-               : xm_error_set(status, "no plan fits %s of memory per device", given);
 }
 
 /* Takes over what was chosen: the strategy of every node, what runs again, memory over time, and
@@ -319,7 +259,7 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
     xm_status_t status = ap_shard_network_create(problem, options, limited, &network);
 
     if (status == XM_OK && limited) {
-        status = check_least(network, options->memory_limit);
+        status = ap_shard_network_check_least(network, options->memory_limit);
         if (status != XM_OK) {
             ap_shard_network_destroy(network);
         }
@@ -334,8 +274,8 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
         goto release;
     }
     made->problem = problem;
-    status = explain_failure(network, limited ? options->memory_limit : 0,
-                             solve(network, options, end, prices, choice, &found));
+    status = ap_shard_network_explain(network, limited ? options->memory_limit : 0,
+                                      solve(network, options, end, prices, choice, &found));
     if (status == XM_OK) {
         status = read_choice(made, network, choice, &found);
     }
@@ -620,87 +560,6 @@ bool ap_shard_plan_recomputes(const ap_shard_plan_t *plan, int op)
 const ap_shard_memory_t *ap_shard_plan_memory(const ap_shard_plan_t *plan, int op)
 {
     return &plan->memory[op];
-}
-
-/* The gradient that an update goes back to, through operators on tensors of the same shape; -1. An
- * optimizer's arithmetic keeps the shape of the parameter, so other operands cannot be its
- * gradient. The depth limits a search that could otherwise visit long chains of updates. */
-static int find_gradient(const ap_graph_t *graph, int tensor, int depth)
-{
-    int producer = ap_graph_tensor(graph, tensor)->producer;
-    const ap_op_t *op;
-
-    if (producer < 0) {
-        return -1;
-    }
-    op = ap_graph_op(graph, producer);
-    if (ap_graph_tensor(graph, tensor)->gradient_of >= 0 || op->phase == AP_PHASE_BACKWARD) {
-        return tensor;
-    }
-    for (int i = 0; i < op->operand_count && depth > 0; ++i) {
-        int found = -1;
-
-        if (ap_shape_equal(&ap_graph_tensor(graph, op->operands[i])->shape,
-                           &ap_graph_tensor(graph, tensor)->shape)) {
-            found = find_gradient(graph, op->operands[i], depth - 1);
-        }
-        if (found >= 0) {
-            return found;
-        }
-    }
-    return -1;
-}
-
-/* Reads the stage of ZeRO off the plan; no option sets it. A parameter that is smaller where it is
- * kept than where it is read is gathered (3); an updated value smaller than the parameter means
- * sharded state (1), with its gradient smaller as well (2). A thousandth of tolerance absorbs
- * uneven parts. */
-int ap_shard_plan_zero_stage(const ap_shard_plan_t *plan, int tensor)
-{
-    enum { DEPTH = 12 };
-    const ap_shard_problem_t *p = plan->problem;
-    const ap_graph_t *graph = p->params.graph;
-    int updated = -1, gradient, users = 0;
-    bool gathered = false;
-    double kept;
-
-    if (ap_graph_tensor(graph, tensor)->kind != AP_TENSOR_PARAMETER) {
-        return -1;
-    }
-    kept = ap_shard_local_bytes(p, tensor, ap_shard_problem_spec(p, plan->strategy, tensor));
-    for (int w = 0; w < p->wires; ++w) {
-        const ap_shard_wire_t *wire = &p->wire[w];
-        const ap_op_t *op = ap_graph_op(graph, p->node[wire->to].op);
-
-        if (wire->tensor != tensor) {
-            continue;
-        }
-        if (wire->alias) {
-            updated = op->results[wire->to_term - op->operand_count];
-        } else if (op->phase != AP_PHASE_UPDATE) {
-            ap_spec_t used = ap_shard_spec_at(ap_strategy_table_of(p, wire->to),
-                                              plan->strategy[wire->to], wire->to_term);
-
-            ++users;
-            gathered = gathered || ap_shard_local_bytes(p, tensor, used) > 1.001 * kept;
-        }
-    }
-    if (updated < 0 || users == 0) {
-        return -1;
-    }
-    if (gathered) {
-        return 3;
-    }
-    if (ap_shard_local_bytes(p, tensor, ap_shard_problem_spec(p, plan->strategy, updated)) >
-        0.999 * kept) {
-        return 0;
-    }
-    gradient = find_gradient(graph, updated, DEPTH);
-    return gradient >= 0 &&
-                   ap_shard_local_bytes(
-                       p, tensor, ap_shard_problem_spec(p, plan->strategy, gradient)) < 0.999 * kept
-               ? 2
-               : 1;
 }
 
 void ap_shard_plan_destroy(ap_shard_plan_t *plan)

@@ -110,11 +110,4 @@ bool ap_shard_plan_recomputes(const ap_shard_plan_t *plan, int op);
 /** Memory while operator @p op runs. */
 const ap_shard_memory_t *ap_shard_plan_memory(const ap_shard_plan_t *plan, int op);
 
-/**
- * How a parameter of the model is kept: 0 all of it wherever it is used; 1 its optimizer state is
- * sharded further than the parameter; 2 its gradient too; 3 the parameter itself is gathered before
- * it is used. (The stages of ZeRO.) -1: not a parameter, or not updated.
- */
-int ap_shard_plan_zero_stage(const ap_shard_plan_t *plan, int tensor);
-
 void ap_shard_plan_destroy(ap_shard_plan_t *plan);

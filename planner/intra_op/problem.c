@@ -231,3 +231,101 @@ ap_spec_t ap_shard_problem_spec(const ap_shard_problem_t *problem, const int *ch
 
     return ap_shard_spec_at(ap_strategy_table_of(problem, node), choice[node], term);
 }
+
+/* The gradient that an update goes back to, through operators on tensors of the same shape; -1. An
+ * optimizer's arithmetic keeps the shape of the parameter, so other operands cannot be its
+ * gradient. The depth limits a search that could otherwise visit long chains of updates. */
+static int find_gradient(const ap_graph_t *graph, int tensor, int depth)
+{
+    int producer = ap_graph_tensor(graph, tensor)->producer;
+    const ap_op_t *op;
+
+    if (producer < 0) {
+        return -1;
+    }
+    op = ap_graph_op(graph, producer);
+    if (ap_graph_tensor(graph, tensor)->gradient_of >= 0 || op->phase == AP_PHASE_BACKWARD) {
+        return tensor;
+    }
+    for (int i = 0; i < op->operand_count && depth > 0; ++i) {
+        int found = -1;
+
+        if (ap_shape_equal(&ap_graph_tensor(graph, op->operands[i])->shape,
+                           &ap_graph_tensor(graph, tensor)->shape)) {
+            found = find_gradient(graph, op->operands[i], depth - 1);
+        }
+        if (found >= 0) {
+            return found;
+        }
+    }
+    return -1;
+}
+
+/* Reads the stage of ZeRO off the choice; no option sets it. A parameter that is smaller where it
+ * is kept than where it is read is gathered (3); an updated value smaller than the parameter means
+ * sharded state (1), with its gradient smaller as well (2). A thousandth of tolerance absorbs
+ * uneven parts. */
+int ap_shard_problem_zero_stage(const ap_shard_problem_t *p, const int *choice, int tensor)
+{
+    enum { DEPTH = 12 };
+    const ap_graph_t *graph = p->params.graph;
+    int updated = -1, gradient, users = 0;
+    bool gathered = false;
+    double kept;
+
+    if (ap_graph_tensor(graph, tensor)->kind != AP_TENSOR_PARAMETER) {
+        return -1;
+    }
+    kept = ap_shard_local_bytes(p, tensor, ap_shard_problem_spec(p, choice, tensor));
+    for (int w = 0; w < p->wires; ++w) {
+        const ap_shard_wire_t *wire = &p->wire[w];
+        const ap_op_t *op = ap_graph_op(graph, p->node[wire->to].op);
+
+        if (wire->tensor != tensor) {
+            continue;
+        }
+        if (wire->alias) {
+            updated = op->results[wire->to_term - op->operand_count];
+        } else if (op->phase != AP_PHASE_UPDATE) {
+            ap_spec_t used = ap_shard_spec_at(ap_strategy_table_of(p, wire->to), choice[wire->to],
+                                              wire->to_term);
+
+            ++users;
+            gathered = gathered || ap_shard_local_bytes(p, tensor, used) > 1.001 * kept;
+        }
+    }
+    if (updated < 0 || users == 0) {
+        return -1;
+    }
+    if (gathered) {
+        return 3;
+    }
+    if (ap_shard_local_bytes(p, tensor, ap_shard_problem_spec(p, choice, updated)) > 0.999 * kept) {
+        return 0;
+    }
+    gradient = find_gradient(graph, updated, DEPTH);
+    return gradient >= 0 &&
+                   ap_shard_local_bytes(p, tensor, ap_shard_problem_spec(p, choice, gradient)) <
+                       0.999 * kept
+               ? 2
+               : 1;
+}
+
+/* The axes that a strategy of a node cuts, and by which factor or dimension. */
+void ap_shard_problem_parts(const ap_shard_problem_t *p, int node, int strategy,
+                            uint8_t part[AP_MAX_MESH_RANK])
+{
+    const ap_strategy_table_t *set = ap_strategy_table_of(p, node);
+    int op = p->node[node].op;
+    int count = op >= 0 ? ap_graph_op(p->params.graph, op)->rule.factors
+                        : ap_graph_tensor(p->params.graph, p->node[node].tensor)->shape.rank;
+
+    for (int f = 0; f < count; ++f) {
+        unsigned axes = op >= 0 ? set->strategies.items[strategy].axes[f]
+                                : ap_spec_axes(set->specs[strategy], f);
+
+        for (int a = 0; a < AP_MAX_MESH_RANK; ++a) {
+            part[a] = (axes >> a & 1U) != 0 ? (uint8_t)(f + 1) : part[a];
+        }
+    }
+}

@@ -75,4 +75,11 @@ const ap_strategy_t *ap_shard_problem_op_strategy(const ap_shard_problem_t *prob
 /** Spec that a tensor is made in by a choice of strategies. */
 ap_spec_t ap_shard_problem_spec(const ap_shard_problem_t *problem, const int *choice, int tensor);
 
+/**
+ * How a parameter of the model is kept: 0 all of it wherever it is used; 1 its optimizer state is
+ * sharded further than the parameter; 2 its gradient too; 3 the parameter itself is gathered before
+ * it is used. (The stages of ZeRO.) -1: not a parameter, or not updated.
+ */
+int ap_shard_problem_zero_stage(const ap_shard_problem_t *p, const int *choice, int tensor);
+
 void ap_shard_problem_destroy(ap_shard_problem_t *problem);

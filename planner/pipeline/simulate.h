@@ -96,12 +96,6 @@ typedef struct ap_pipeline_run {
     xm_arena_t arena;             /**< of the lists */
 } ap_pipeline_run_t;
 
-/** The channel from a device to the next or the one before, round the ring of @p devices. */
-int ap_pipeline_channel(int devices, int from, int to);
-
-/** The channel of a skip's activations, or gradients: behind those of the ring. */
-int ap_pipeline_skip_channel(int devices, int skip, bool gradient);
-
 /**
  * Simulates. A schedule that cannot run to its end (see planner/pipeline/check.h) is an error, and
  * so are times below 0 or too large for the sum.

@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "planner/pipeline/check.h"
+#include "planner/pipeline/times.h"
 
 /* Everything of a simulation that is an array; [stages][slices], [stages] or [stages - 1][slices];
  * and what messages take of hosts' NICs and racks' uplinks. */

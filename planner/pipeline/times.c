@@ -109,3 +109,16 @@ xm_status_t ap_pipeline_times_check(const ap_schedule_t *schedule, const ap_pipe
     }
     return XM_OK;
 }
+
+/* The channel from a device to another. Stages follow each other round a ring of devices, so two
+ * channels leave a device: to the next one and to the one before. Two devices are each other's
+ * next. */
+int ap_pipeline_channel(int devices, int from, int to)
+{
+    return 2 * from + (to == (from + 1) % devices ? 1 : 0);
+}
+
+int ap_pipeline_skip_channel(int devices, int skip, bool gradient)
+{
+    return 2 * (devices + skip) + (gradient ? 1 : 0);
+}

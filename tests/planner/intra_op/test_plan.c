@@ -115,7 +115,8 @@ static int count_stage(const fixture_t *f, int stage)
     int count = 0;
 
     for (int t = 0; t < ap_graph_tensors(f->training); ++t) {
-        count += ap_shard_plan_zero_stage(f->plan, t) == stage;
+        count +=
+            ap_shard_problem_zero_stage(f->problem, ap_shard_plan_strategies(f->plan), t) == stage;
     }
     return count;
 }

@@ -4,6 +4,7 @@
 #include "planner/pipeline/simulate.h"
 
 #include "planner/pipeline/check.h"
+#include "planner/pipeline/times.h"
 #include "xm_test.h"
 
 enum { MOST_STAGES = 64 };
