@@ -125,7 +125,7 @@ static xm_probe_kernel_t kernel_of(xm_number_t number)
 static xm_probe_figure_t rate_of(double (*run)(void *arg), void *arg, double seconds)
 {
     enum { SAMPLES = 12 };
-    double rates[SAMPLES], median;
+    double rates[SAMPLES], away[SAMPLES], median;
 
     (void)run(arg);
     for (int i = 0; i < SAMPLES; ++i) {
@@ -138,7 +138,12 @@ static xm_probe_figure_t rate_of(double (*run)(void *arg), void *arg, double sec
         rates[i] = done / elapsed;
     }
     median = xm_array_median(rates, SAMPLES);
-    return (xm_probe_figure_t){median, xm_curve_spread(rates, SAMPLES)};
+    for (int i = 0; i < SAMPLES; ++i) {
+        away[i] = fabs(rates[i] / median - 1.0);
+    }
+    /* Half of what lies evenly up to some distance lies up to half of it. */
+    return (xm_probe_figure_t){median, xm_curve_spread(rates, SAMPLES),
+                               2.0 * xm_array_median(away, SAMPLES)};
 }
 
 static double compute(void *arg)
@@ -154,7 +159,7 @@ xm_probe_figure_t xm_probe_flops(xm_number_t number, double seconds)
 {
     xm_probe_kernel_t kernel = kernel_of(number);
 
-    return kernel.run != NULL ? rate_of(compute, &kernel, seconds) : (xm_probe_figure_t){0, 0};
+    return kernel.run != NULL ? rate_of(compute, &kernel, seconds) : (xm_probe_figure_t){0, 0, 0};
 }
 
 enum { COPY_PIECE = 256 << 10, LINE = 64 };

@@ -21,6 +21,7 @@ int xm_probe_cores(void);
 typedef struct xm_probe_figure {
     double value; /**< 0: not known for this kind of CPU */
     double spread;
+    double jitter; /**< samples lie up to this share from the median, were they to lie evenly */
 } xm_probe_figure_t;
 
 /**

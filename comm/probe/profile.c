@@ -81,9 +81,9 @@ static void say(provenance_t *provenance, const char *format, ...)
  * device is worth. @p offset is that of the figure. */
 static xm_probe_figure_t median_of(const xm_probe_summary_t *summary, double *values, size_t offset)
 {
-    double medians[2];
+    double medians[3];
 
-    for (size_t part = 0; part < 2; ++part) {
+    for (size_t part = 0; part < 3; ++part) {
         for (int rank = 0; rank < summary->ranks; ++rank) {
             memcpy(&values[rank],
                    (const char *)&summary->devices[rank] + offset + part * sizeof(double),
@@ -91,7 +91,7 @@ static xm_probe_figure_t median_of(const xm_probe_summary_t *summary, double *va
         }
         medians[part] = xm_array_median(values, summary->ranks);
     }
-    return (xm_probe_figure_t){medians[0], medians[1]};
+    return (xm_probe_figure_t){medians[0], medians[1], medians[2]};
 }
 
 /* Devices are the medians of all ranks, and memory is that of the tightest host, so that a plan
@@ -112,6 +112,7 @@ static xm_status_t set_devices(const xm_probe_summary_t *summary,
                            offsetof(xm_probe_device_t, flops) + (size_t)n * sizeof(figure));
         params->device.number_flops[n] = figure.value;
         params->device.number_spread[n] = figure.spread;
+        params->runtime.jitter = n == XM_NUMBER_FLOAT32 ? figure.jitter : params->runtime.jitter;
     }
     /* What is of no known type counts as 32 bits. */
     params->device.flops = params->device.number_flops[XM_NUMBER_FLOAT32];

@@ -22,6 +22,7 @@
 
 enum { MODEL_ALPA, MODEL_PROFILE };
 enum { OPTIMIZER_SGD, OPTIMIZER_ADAM };
+enum { PATIENT_SECONDS = 60 }; /* of the highest level of effort */
 
 static const char program[] = "autopar shard";
 static const char summary[] =
@@ -31,7 +32,8 @@ static const char summary[] =
 
 typedef struct shard_options {
     const char *mesh, *alpha, *beta, *cluster, *like;
-    int cost_model, batch, hidden, hosts, micro_batches, optimizer, threads, seed, budget, form;
+    int cost_model, batch, hidden, hosts, micro_batches, optimizer, threads, seed, budget, form,
+        level;
     double time_limit, overlap;
     uint64_t memory_limit;
     const char *memory_reserve;
@@ -378,10 +380,31 @@ static xm_status_t set_cuts(const shard_options_t *o, bool profile, ap_cost_mesh
                                                            : status;
 }
 
+/* Levels of effort, as Rhino has them: from one completion of no annotation over greedy halving
+ * and a tree of decisions to like layers alike and every layer by itself. */
+static xm_status_t set_level(const xm_cli_t *cli, shard_options_t *o)
+{
+    static const char *const rows[] = {"automap", "double-recursive", "automap", NULL, NULL};
+    static const char *const others[] = {"like", "budget", "every-layer", NULL};
+
+    for (int i = 0; o->level >= 0 && others[i] != NULL; ++i) {
+        if (xm_cli_given(cli, others[i])) {
+            return XM_INVALID("--%s has no meaning with --opt-level", others[i]);
+        }
+    }
+    if (o->level >= 0) {
+        o->like = rows[o->level];
+        o->budget = o->level == 0;
+        o->every_layer = o->level == 4;
+        o->time_limit = o->level == 4 && !(o->time_limit > 0) ? PATIENT_SECONDS : o->time_limit;
+    }
+    return o->budget > 0 && o->like == NULL ? XM_INVALID("--budget is for --like") : XM_OK;
+}
+
 static xm_status_t run(const xm_cli_t *cli, void *options)
 {
     const char *name = ap_command_argument(cli, 0);
-    const shard_options_t *o = options;
+    shard_options_t *o = options;
     xm_cluster_profile_t *profile = NULL;
     ap_cost_model_t *model = NULL;
     ap_cost_mesh_t *mesh = NULL;
@@ -389,9 +412,11 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     ap_frontend_notes_t *notes = NULL;
     shard_mesh_t on;
     double state_bytes = 0;
-    xm_status_t status = o->budget > 0 && o->like == NULL ? XM_INVALID("--budget is for --like")
-                                                          : parse_mesh(o, &on);
+    xm_status_t status = set_level(cli, o);
 
+    if (status == XM_OK) {
+        status = parse_mesh(o, &on);
+    }
     if (status == XM_OK) {
         status = make_cost_model(o, &on, &profile, &model);
     }
@@ -424,6 +449,7 @@ int ap_command_shard(int argc, char *const *argv)
                          .memory_limit = AP_COMMAND_NOT_GIVEN,
                          .seed = 1,
                          .form = -1,
+                         .level = -1,
                          .overlap = AP_COMMAND_NO_OVERLAP};
     const xm_cli_option_t table[] = {
         {"mesh", 0, XM_CLI_STRING, &o.mesh, "SHAPE", 0, 0,
@@ -475,6 +501,9 @@ int ap_command_shard(int argc, char *const *argv)
          "Tensor parallelism of that many dimensions, on a mesh of 1, 2, 3 or 3 axes: products "
          "with "
          "weights are cut so and in no other way."},
+        {"opt-level", 0, XM_CLI_INT, &o.level, "LEVEL", 0, 4,
+         "Effort: 0 completes what nothing says, 1 halves the devices greedily, 2 searches a tree, "
+         "3 is the solver (default), 4 lets every layer differ, for up to 60 s."},
         {"force-data-parallel", 0, XM_CLI_FLAG, &o.force_data_parallel, NULL, 0, 0,
          "Only data parallelism (alpa cost model)."},
         {"plot", 0, XM_CLI_OUTPUT, &o.files.plot, "FILE", 0, 0,

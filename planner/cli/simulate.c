@@ -8,6 +8,7 @@
  */
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "cli_support.h"
@@ -148,6 +149,9 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     if (o->slowdown >= 0) {
         o->how.runtime.slowdown = o->slowdown;
     }
+    if (o->how.jitter < 0) {
+        o->how.jitter = o->how.kind == AP_SCHEDULE_VARUNA ? fmin(o->how.runtime.jitter, 1.0) : 0.0;
+    }
     if (o->host_gbps >= 0) {
         o->how.runtime.host_link = 1e9 / 8 * o->host_gbps;
     }
@@ -176,6 +180,8 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
 int ap_command_simulate(int argc, char *const *argv)
 {
     simulate_options_t o = {.how = AP_PLAN_SIMULATION_INIT, .slowdown = -1.0, .host_gbps = -1.0};
+
+    o.how.jitter = -1.0;
     const xm_cli_option_t table[] = {
         {"schedule", 0, XM_CLI_STRING, &o.schedule, "NAME", 0, 0,
          "gpipe, 1f1b, interleaved, eager-1f1b, eager-1f1b-w, chimera, zb-h1, zb-h2, "
@@ -194,7 +200,8 @@ int ap_command_simulate(int argc, char *const *argv)
         {"batches", 0, XM_CLI_INT, &o.how.batches, "COUNT", 1, 1024,
          "pipedream-2bw, pipedream, pipemare, hetpipe: steps to simulate (default 3)."},
         {"jitter", 0, XM_CLI_DOUBLE, &o.how.jitter, "SHARE", 0, 1,
-         "Passes and messages take up to this share more or less than their time (default 0)."},
+         "Passes and messages take up to this share more or less than their time (default: that of "
+         "--cluster for varuna, else 0)."},
         {"seed", 0, XM_CLI_INT, &o.seed, "NUMBER", 0, INT_MAX, "Of the jitter (default 0)."},
         {"slowdown", 0, XM_CLI_DOUBLE, &o.slowdown, "SHARE", 0, 100,
          "Passes take this share longer while their device sends or receives (default: the "

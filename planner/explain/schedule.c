@@ -40,7 +40,7 @@ static xm_status_t find_runner_up(const ap_plan_t *plan, ap_schedule_kind_t chos
         ap_plan_t *other;
         xm_status_t status;
 
-        if (kind == chosen || !ap_plan_can_have(kind) || !ap_schedule_is_synchronous(kind)) {
+        if (kind == chosen || !ap_plan_may_choose(kind)) {
             continue;
         }
         status = ap_plan_reschedule(plan, kind, 0.0, &other);

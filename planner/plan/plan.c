@@ -203,7 +203,13 @@ static xm_status_t check_recompute(const ap_plan_t *plan)
 bool ap_plan_can_have(ap_schedule_kind_t kind)
 {
     return ap_schedule_chunks(kind) == 1 && kind != AP_SCHEDULE_CHIMERA &&
-           kind != AP_SCHEDULE_TERAPIPE && kind < AP_SCHEDULE_PIPEDREAM;
+           kind != AP_SCHEDULE_TERAPIPE &&
+           (kind < AP_SCHEDULE_PIPEDREAM || kind == AP_SCHEDULE_VARUNA);
+}
+
+bool ap_plan_may_choose(ap_schedule_kind_t kind)
+{
+    return ap_plan_can_have(kind) && ap_schedule_is_synchronous(kind) && kind != AP_SCHEDULE_VARUNA;
 }
 
 static xm_status_t check_plan(const ap_plan_t *plan)

@@ -54,3 +54,7 @@ const char *ap_plan_recompute_text(const ap_plan_t *plan, char *text, size_t siz
 
 /** Whether a plan can say how a schedule of this kind places its layers: one stage on a device. */
 bool ap_plan_can_have(ap_schedule_kind_t kind);
+
+/** Whether it is one of those that are compared where none is asked for: synchronous, and of an
+ * order that is known before it runs. */
+bool ap_plan_may_choose(ap_schedule_kind_t kind);

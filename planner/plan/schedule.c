@@ -408,7 +408,7 @@ xm_status_t ap_plan_reschedule_best(const ap_plan_t *plan, ap_plan_t **result)
         ap_plan_t *candidate;
         xm_status_t status;
 
-        if (!ap_plan_can_have(kind) || !ap_schedule_is_synchronous(kind) || i == AP_SCHEDULE_1F1B) {
+        if (!ap_plan_may_choose(kind) || i == AP_SCHEDULE_1F1B) {
             continue;
         }
         status = ap_plan_reschedule(plan, kind, 0.0, &candidate); /* of one version */

@@ -60,6 +60,17 @@ class PublishedSystems(unittest.TestCase):
                     ["--global-batch 64 --micro-batches 8 --export-strategy found.json", "--import-strategy found.json"]]  # fmt: skip
         self.assertEqual(*(re.search("digest .*", one).group() for one in said))
 
+    def test_more_effort_is_never_worse(self):
+        for hlo in "mlp2-b1024-h128", "transformer1", "transformer2":
+            command = [PROGRAMS["autopar"], "shard", os.path.join(SOURCE, f"tests/fixtures/hlo/{hlo}.hlo"), "--mesh", "2x4"]
+            said = [subprocess.run([*command, "--opt-level", str(level)], capture_output=True, text=True, timeout=200,
+                                   check=True).stdout for level in range(5)]  # fmt: skip
+            costs = [float(re.search(r"objective ([\d.e+]+)", one).group(1)) for one in said]
+            self.assertGreater(costs[0], costs[4], hlo)
+            self.assertLessEqual(max(costs[3:]), min(costs[:3]), hlo)
+            self.assertLessEqual(costs[4], costs[3], hlo)
+            self.assertIn("(proved optimal)", said[4], hlo)
+
     def run_row(self, place, row):
         name, _, command, says = row
         words = command.strip("`").split()

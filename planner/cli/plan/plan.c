@@ -381,8 +381,8 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
 static xm_status_t run_own(const xm_cli_t *cli, const plan_options_t *o)
 {
     static const char *const of_inputs[] = {
-        "devices",           "bandwidth",       "seed",           "budget", "alpha",
-        "substitution-json", "import-strategy", "export-strategy"};
+        "devices",         "bandwidth",       "seed",   "budget", "alpha", "substitution-json",
+        "import-strategy", "export-strategy", "lattice"};
     const char *unexpected = ap_command_argument(cli, 0);
 
     if (unexpected != NULL) {
@@ -458,7 +458,7 @@ int ap_command_plan(int argc, char *const *argv)
          "profile's, or none)."},
         {"schedule", 0, XM_CLI_STRING, &o.schedule, "NAME", 0, 0,
          "Pipeline schedule: 1f1b (default), auto, gpipe, eager-1f1b, eager-1f1b-w, zb-h1, "
-         "zb-h2 or pipedream-2bw."},
+         "zb-h2, pipedream-2bw or varuna."},
         {"submeshes", 0, XM_CLI_CHOICE, &o.submeshes, "regular|all", 0, 0,
          "Hosts and devices a stage may take: powers of two and divisors of the "
          "cluster's (default), or any number."},
@@ -507,6 +507,9 @@ int ap_command_plan(int argc, char *const *argv)
          "searching."},
         {"export-strategy", 0, XM_CLI_OUTPUT, &o.row.export, "FILE", 0, 0,
          "With --like galvatron: write the plan as Galvatron has it."},
+        {"lattice", 0, XM_CLI_FLAG, &o.row.lattice, NULL, 0, 0,
+         "With --like megatron and other grids: list every point, (data, tensor, stages, "
+         "micro-batches), with its step and memory."},
         {"devices", 0, XM_CLI_INT, &o.devices, "COUNT", 1, 10000,
          "With --like: devices, instead of the input's."},
         {"bandwidth", 0, XM_CLI_BYTES, &o.bandwidth, "BYTES", 0, 0,

@@ -82,6 +82,21 @@ static xm_status_t put_galvatron(const void *context, FILE *stream)
     return status;
 }
 
+/* A point of DistIR's lattice: data, horizontal and pipeline parallel degrees, micro-batches. */
+static void print_point(const ap_plan_t *judged, double over_bytes)
+{
+    const ap_plan_stage_t *stage = ap_plan_stage(judged, 0);
+    const ap_plan_info_t *info = ap_plan_info(judged);
+    char step[32], memory[32];
+
+    (void)printf("# (%d, %d, %d, %lld)%s: step %s, memory %s%s\n", stage->shape[0], stage->shape[1],
+                 ap_plan_stages(judged), (long long)info->micro_batches,
+                 stage->recompute ? " recomputed" : "",
+                 xm_text_format_seconds(info->step, step, sizeof(step)),
+                 xm_text_format_bytes((uint64_t)ap_plan_memory(judged), memory, sizeof(memory)),
+                 over_bytes > 0 ? ", too much" : "");
+}
+
 /* The plan leaves the result before that is cleared, so that the caller owns it. */
 static xm_status_t take_plan(const ap_plan_row_t *row, ap_like_result_t *result, ap_plan_t **plan)
 {
@@ -126,7 +141,12 @@ xm_status_t ap_plan_row_run(const ap_plan_row_t *row, const ap_planner_params_t 
         status = XM_INVALID("--%s has no meaning with --like %s: %s takes no budget", row->given,
                             row->name, ap_planner_preset_search(preset));
     }
+    if (status == XM_OK && row->lattice && (row->quiet || preset->search != AP_SEARCH_GRID)) {
+        status = XM_INVALID("--lattice is a table of what a grid judges, e.g. --like distir, and "
+                            "not JSON");
+    }
     if (status == XM_OK) {
+        effort.tell = row->lattice ? print_point : NULL;
         status = read_files(row, preset->search, &files, &effort);
     }
     if (status == XM_OK) {

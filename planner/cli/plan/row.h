@@ -14,7 +14,7 @@ typedef struct ap_plan_row {
     const char *substitutions; /**< FlexFlow's rules, or NULL */
     const char *strategies;    /**< a file of FlexFlow or Galvatron to price, or NULL */
     const char *export;        /**< a file of Galvatron to write, or NULL */
-    bool quiet;
+    bool quiet, lattice;       /**< prints every point that is judged */
 } ap_plan_row_t;
 
 /** A plan that does not fit is given with a warning; the caller owns it. */

@@ -61,6 +61,9 @@ xm_status_t ap_like_consider_plan(ap_like_t *like, ap_plan_t *plan, bool *kept)
         double step = ap_plan_info(evaluated)->step, memory = ap_plan_memory(evaluated);
         double over = fmax(0.0, memory - like->limit);
 
+        if (like->effort.tell != NULL) {
+            like->effort.tell(evaluated, over);
+        }
         if (is_better(like, step, over)) {
             ap_plan_t *worse = like->result->plan;
 

@@ -42,7 +42,7 @@ bool ap_like_is_hopeless(const ap_like_t *like, double bound, double memory)
 {
     const ap_like_result_t *best = like->result;
 
-    return best->plan != NULL &&
+    return best->plan != NULL && like->effort.tell == NULL &&
            (!ap_like_can_improve(like, bound) ||
             (like->row->memory && best->over_bytes <= 0.0 && memory > like->limit));
 }

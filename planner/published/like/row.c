@@ -55,7 +55,8 @@ enum {
 
 static const ap_planner_preset_t rows[] = {
     /* A lattice of (pipeline, data, tensor) degrees; equal stages; the layers' own pattern. */
-    ROW("megatron", "Narayanan, SC'21", TENSOR_PIPELINE, AP_SEARCH_GRID, "1f1b", true),
+    ROW("megatron", "Narayanan, SC'21", TENSOR_PIPELINE, AP_SEARCH_GRID, "1f1b", true,
+        .also = {"distir"}),
     /* One device to a stage, equal numbers of layers, activations recomputed. */
     ROW("gpipe", "Huang, NeurIPS'19", DATA_PIPELINE(.stage_devices = 1, .recompute = true),
         AP_SEARCH_GRID, "gpipe", false),

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "planner/published/choice.h"
+#include "planner/plan.h"
 #include "planner/published/placement.h"
 #include "planner/stage.h"
 
@@ -71,6 +72,8 @@ typedef struct ap_like_effort {
     const struct ap_like_rules *rules; /**< of substitutions (moves.h); NULL: any cut */
     const char
         *strategies; /**< FlexFlow's file (flexflow.h): no search but what it says; or NULL */
+    /** Is told every plan that the judge has seen, hopeless points of a grid too; or NULL. */
+    void (*tell)(const ap_plan_t *judged, double over_bytes);
     const struct ap_galvatron *galvatron; /**< a file of Galvatron, in the same way */
 } ap_like_effort_t;
 

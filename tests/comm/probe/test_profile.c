@@ -211,9 +211,10 @@ START_TEST(a_profile_takes_medians_and_the_smallest_host)
     xm_cluster_profile_t *profile = NULL;
 
     for (int rank = 0; rank < 5; ++rank) {
-        devices[rank].flops[XM_NUMBER_FLOAT32] = (xm_probe_figure_t){1e9 * (rank + 1), 0.01};
-        devices[rank].flops[XM_NUMBER_BFLOAT16] = (xm_probe_figure_t){2e9 * (rank + 1), 0.09};
-        devices[rank].copy_bandwidth = (xm_probe_figure_t){1e10 * (5 - rank), 0.1 * rank};
+        devices[rank].flops[XM_NUMBER_FLOAT32] =
+            (xm_probe_figure_t){1e9 * (rank + 1), 0.01, 0.1 * rank};
+        devices[rank].flops[XM_NUMBER_BFLOAT16] = (xm_probe_figure_t){2e9 * (rank + 1), 0.09, 0};
+        devices[rank].copy_bandwidth = (xm_probe_figure_t){1e10 * (5 - rank), 0.1 * rank, 0};
         devices[rank].host_memory = host_of[rank] == 0 ? 30e9 : 10e9;
         devices[rank].machine = host_of[rank];
     }
@@ -234,6 +235,7 @@ START_TEST(a_profile_takes_medians_and_the_smallest_host)
     ck_assert_double_eq(xm_cluster_profile_device(profile).number_flops[XM_NUMBER_BFLOAT16], 6e9);
     /* What no rank has measured is not in the profile. */
     ck_assert_double_eq(xm_cluster_profile_device(profile).number_flops[XM_NUMBER_FLOAT16], 0);
+    ck_assert_double_eq(xm_cluster_profile_runtime(profile)->jitter, 0.2);
     ck_assert_double_eq(xm_cluster_profile_device_memory_bandwidth(profile), 3e10);
     ck_assert_double_eq(xm_cluster_profile_device_memory_bytes(profile), 4e9);
     ck_assert_double_eq(xm_cluster_profile_nic_bandwidth(profile), 5.025e9);
@@ -399,6 +401,7 @@ START_TEST(one_core_computes_and_copies)
         ck_assert_msg(other.value == 0 || (other.value > flops / 20 && other.value < flops * 40),
                       "%s: %g of %g", xm_number_name((xm_number_t)n), other.value, flops);
         ck_assert(other.spread >= 0 && other.spread <= 1);
+        ck_assert(other.jitter >= 0 && other.jitter < 2);
     }
     ck_assert_double_gt(xm_probe_copy_bandwidth(to, from, sizeof(from), 0.01).value, 1e6);
     ck_assert_mem_eq(to, from, sizeof(from));

@@ -118,6 +118,12 @@ bad "simulate: numbers" "interleaved needs micro-batches in multiples of the 2 d
     "$AUTOPAR" simulate "$plan" --schedule interleaved --micro-batches 3
 good "simulate: slices" "slices of " "$AUTOPAR" simulate "$plan" --schedule terapipe \
     --slice-times "$SOURCE_DIR/tests/fixtures/slices/affine.txt"
+sed '0,/{/s//{"runtime": {"jitter": 0.25},/' "$cluster" > "$work/jitter.json"
+for share in "--jitter 0.25 --cluster $cluster" "--cluster $work/jitter.json"; do
+    # shellcheck disable=SC2086
+    "$AUTOPAR" simulate "$plan" --schedule varuna $share > "$work/${share%% *}.txt"
+done
+cmp "$work/--jitter.txt" "$work/--cluster.txt" || fail "varuna does not take the profile's jitter"
 bad "simulate: slices" "a line is 'length context seconds'" "$AUTOPAR" simulate "$plan" --schedule terapipe \
     --slice-times "$plan"
 good "replan: frozen" "layers 0-5 are frozen" "$AUTOPAR" replan "$plan" --cluster "$cluster" --frozen 6 -o "$work/frozen.json"
