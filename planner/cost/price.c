@@ -36,6 +36,48 @@ bool ap_price_is_parameter_gradient(const ap_graph_t *graph, const ap_op_t *op, 
     return of >= 0 && ap_graph_tensor(graph, of)->kind == AP_TENSOR_PARAMETER;
 }
 
+/* The operator that reads a tensor, if it is one and reads it once; else NULL. */
+static const ap_op_t *only_reader(const ap_graph_t *graph, int tensor)
+{
+    const ap_op_t *found = NULL;
+
+    for (int o = ap_graph_tensor(graph, tensor)->producer + 1; o < ap_graph_ops(graph); ++o) {
+        const ap_op_t *op = ap_graph_op(graph, o);
+
+        for (int i = 0; i < op->operand_count; ++i) {
+            if (op->operands[i] == tensor && found != NULL) {
+                return NULL;
+            }
+            found = op->operands[i] == tensor ? op : found;
+        }
+    }
+    return found;
+}
+
+/* Follows a number to the loss. The derivative of what is linear does not read it. */
+static bool waits_for_loss(const ap_graph_t *graph, int tensor)
+{
+    bool seed;
+    const int loss = ap_graph_loss(graph, &seed);
+
+    while (loss >= 0 && tensor != loss && ap_graph_tensor(graph, tensor)->shape.rank == 0) {
+        const ap_op_t *reader = only_reader(graph, tensor);
+
+        if (reader == NULL || reader->kind != AP_OP_ELEMENTWISE || !reader->linear) {
+            return false;
+        }
+        tensor = reader->results[0];
+    }
+    return tensor == loss;
+}
+
+bool ap_price_is_once(const ap_graph_t *graph, const ap_op_t *op, int term)
+{
+    return ap_price_is_parameter_gradient(graph, op, term) ||
+           (term >= op->operand_count && op->phase == AP_PHASE_FORWARD &&
+            waits_for_loss(graph, op->results[term - op->operand_count]));
+}
+
 bool ap_price_updates_parameter(const ap_graph_t *graph, const ap_op_t *op)
 {
     int old = ap_graph_tensor(graph, op->results[0])->alias_of;
@@ -74,7 +116,7 @@ double ap_price_collective(const ap_priced_op_t *op, const ap_collective_t *on)
                 : ap_cost_collective_over)(op->site.mesh, on->kind, on->axes, on->bytes);
 }
 
-/* Updates and gradients of parameters happen once per iteration. */
+/* Updates, gradients of parameters and the loss happen once per iteration. */
 void ap_price_strategy(const ap_priced_op_t *op, const ap_strategy_t *strategy, double *micro_batch,
                        double *iteration)
 {
@@ -83,7 +125,7 @@ void ap_price_strategy(const ap_priced_op_t *op, const ap_strategy_t *strategy, 
     for (int c = 0; c < strategy->collective_count; ++c) {
         const ap_collective_t *on = &strategy->collective[c];
 
-        *(ap_price_is_parameter_gradient(op->graph, op->op, on->term) ? iteration : micro_batch) +=
+        *(ap_price_is_once(op->graph, op->op, on->term) ? iteration : micro_batch) +=
             ap_price_collective(op, on);
     }
 }

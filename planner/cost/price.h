@@ -42,6 +42,14 @@ void ap_price_strategy(const ap_priced_op_t *op, const ap_strategy_t *strategy, 
  */
 bool ap_price_is_parameter_gradient(const ap_graph_t *graph, const ap_op_t *op, int term);
 
+/**
+ * Whether what a term's collectives give is needed once an iteration only: the gradient of a
+ * parameter; a number that the loss is the sum of, or linear in, and nothing else reads, as no
+ * pass waits for the loss. Graphs of training steps whose backward pass was not derived here say
+ * nothing of which numbers these are.
+ */
+bool ap_price_is_once(const ap_graph_t *graph, const ap_op_t *op, int term);
+
 /** Whether an operator updates a parameter, and so reads and writes optimizer state. */
 bool ap_price_updates_parameter(const ap_graph_t *graph, const ap_op_t *op);
 

@@ -102,7 +102,7 @@ static xm_status_t add_op(builder_t *b, int o)
         const ap_collective_t *on = &strategy->collective[c];
         int tensor = ap_op_tensor(op, on->term);
         /* Gradients are summed over the micro-batches first, so their collectives run once. */
-        bool once = ap_price_is_parameter_gradient(graph, op, on->term);
+        bool once = ap_price_is_once(graph, op, on->term);
         xm_status_t status;
 
         if (is_reduced_with_others(b, &priced, o, on->term)) {
@@ -112,7 +112,8 @@ static xm_status_t add_op(builder_t *b, int o)
                                                        .axes = on->axes,
                                                        .op = o,
                                                        .tensor = tensor,
-                                                       .gradient = once,
+                                                       .gradient = ap_price_is_parameter_gradient(
+                                                           graph, op, on->term),
                                                        .bytes = on->bytes,
                                                        .runs = (once ? 1 : times) * op->repeat});
 

@@ -82,7 +82,8 @@ static bool same_op(const ap_graph_t *graph, const ap_op_t *a, const ap_op_t *b)
         if (ap_graph_tensor(graph, ap_op_tensor(a, t))->dtype !=
                 ap_graph_tensor(graph, ap_op_tensor(b, t))->dtype ||
             ap_price_is_parameter_gradient(graph, a, t) !=
-                ap_price_is_parameter_gradient(graph, b, t)) {
+                ap_price_is_parameter_gradient(graph, b, t) ||
+            ap_price_is_once(graph, a, t) != ap_price_is_once(graph, b, t)) {
             return false;
         }
     }

@@ -49,7 +49,8 @@ static void price_forward(const ap_priced_op_t *op, const ap_strategy_t *strateg
     for (int c = 0; c < strategy->collective_count; ++c) {
         ap_collective_t on = strategy->collective[c];
 
-        parts->forward += ap_price_collective(op, &on);
+        *(ap_price_is_once(op->graph, op->op, on.term) ? &parts->sync : &parts->forward) +=
+            ap_price_collective(op, &on);
         on.kind = on.kind == AP_REDUCE_SCATTER ? AP_ALL_GATHER : on.kind;
         parts->backward += learns && on.kind != AP_ALL_REDUCE ? ap_price_collective(op, &on) : 0;
     }

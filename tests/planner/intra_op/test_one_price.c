@@ -358,6 +358,71 @@ START_TEST(a_shared_gather_is_charged_once)
 }
 END_TEST
 
+/* x, its sum, that by a factor, and with the sum of the squares the loss; the first sum may have a
+ * second reader, or one whose derivative reads it. */
+static ap_graph_t *make_loss(bool second, bool linear, int *ops)
+{
+    ap_op_params_t op = AP_OP_PARAMS_INIT;
+    int made[1], of[2];
+    ap_graph_t *graph;
+
+    ck_assert_xm_ok(ap_graph_create("loss", &graph));
+    of[0] = add_input(graph, 8, 4);
+    op.kind = AP_OP_REDUCE;
+    op.rule = "ab->";
+    op.operand_count = 1;
+    op.operands = of;
+    op.flops_per_point = 1;
+    op.result_dtype = AP_DTYPE_F32;
+    for (int i = 0; i < 2; ++i) {
+        op.name = i == 0 ? "sum" : "squares";
+        ck_assert_xm_ok(ap_graph_add_op(graph, &op, made));
+        ops[i] = made[0];
+    }
+    op.kind = AP_OP_ELEMENTWISE;
+    op.linear = linear;
+    op.name = "scaled";
+    op.rule = "->";
+    op.operands = &ops[0];
+    ck_assert_xm_ok(ap_graph_add_op(graph, &op, made));
+    of[0] = made[0];
+    of[1] = second ? ops[0] : ops[1];
+    op.linear = true;
+    op.name = "loss";
+    op.rule = ",->";
+    op.operand_count = 2;
+    op.operands = of;
+    ck_assert_xm_ok(ap_graph_add_op(graph, &op, made));
+    ck_assert_xm_ok(ap_graph_set_loss(graph, made[0], false));
+    ck_assert_xm_ok(ap_graph_finish(graph));
+    for (int i = 0; i < 2; ++i) {
+        ops[i] = ap_graph_tensor(graph, ops[i])->producer;
+    }
+    return graph;
+}
+
+START_TEST(parts_of_the_loss_are_summed_once)
+{
+    static const struct {
+        bool second, linear, once[2];
+    } cases[] = {{false, true, {true, true}},
+                 {true, true, {false, false}}, /* nobody reads the squares */
+                 {false, false, {false, true}}};
+
+    for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); ++c) {
+        int ops[2];
+        ap_graph_t *graph = make_loss(cases[c].second, cases[c].linear, ops);
+
+        for (int i = 0; i < 2; ++i) {
+            ck_assert_int_eq(ap_price_is_once(graph, ap_graph_op(graph, ops[i]), 1),
+                             cases[c].once[i]);
+            ck_assert(!ap_price_is_once(graph, ap_graph_op(graph, ops[i]), 0));
+        }
+        ap_graph_destroy(graph);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("one_price");
@@ -367,6 +432,7 @@ int main(void)
     tcase_add_loop_test(all, stages_and_graphs_agree, 0,
                         getenv("TEST_FEW") != NULL ? 2 : (int)(sizeof(models) / sizeof(*models)));
     tcase_add_test(all, a_shared_gather_is_charged_once);
+    tcase_add_test(all, parts_of_the_loss_are_summed_once);
     tcase_add_test(all, with_every_operator_free_they_are_equal);
     suite_add_tcase(suite, all);
     return xm_test_run(suite);

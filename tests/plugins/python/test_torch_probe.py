@@ -56,11 +56,12 @@ def probed(rank):
         assert all(early < late for early, late in zip((0, *times), times)), times
     # The step that was measured is the one that the planner predicts.
     predicts(made, model(), batch, common)
-    assert made["runtime"] == {"bucket_bytes": 1 << 20}
+    own = sum(4 * parameter.numel() for parameter in model().parameters())
+    assert made["runtime"] == {"bucket_bytes": own} and own < 1 << 20
     # For another model the operators' times are others.
     other = torch.nn.Sequential(model(), torch.nn.GELU(), model())
     again = probe(made, seconds=1e-3, model=other, example_args=(batch,), afresh=False, **common)
-    assert again["collectives"] == made["collectives"] and again["runtime"] == made["runtime"]
+    assert again["collectives"] == made["collectives"] and again["runtime"] == {"bucket_bytes": 2 * own}
     # 16 and 2 samples of a micro-batch, and beyond; other times are none of this model's.
     for found in (made, again):
         sizes = {entry["flops"] for entry in found["op_times"] if (entry["op"], entry["type"]) == ("einsum", "float32")}

@@ -53,11 +53,11 @@ def counted(rank):
         cut = [n for n, p in applied.named_parameters() if any(place.is_shard() for place in p.placements)]
         if name == "tensor":
             assert "parts.0.weight" in cut and "last.weight" in cut, cut
-            # A micro-batch's result of `last`, and the gradient of what the three have read.
-            assert found.count("gloo:all_reduce") == 2 * MICRO_BATCHES, found
+            # A micro-batch's result of `last`, and the gradient of what the three have read; the loss, once.
+            assert found.count("gloo:all_reduce") == 2 * MICRO_BATCHES + 1, found
         else:
-            # The loss of each micro-batch, forward; the gradients of all eight parameters together.
-            assert not cut and found.count("gloo:all_reduce") == MICRO_BATCHES + 1, (cut, found)
+            # The loss of all micro-batches; the gradients of all ten parameters together.
+            assert not cut and found.count("gloo:all_reduce") == 2, (cut, found)
         for key, parameter in applied.named_parameters():
             whole = parameter.grad.full_tensor()
             torch.testing.assert_close(whole, dict(alone.named_parameters())[key].grad, rtol=1e-4, atol=1e-6)
@@ -100,7 +100,47 @@ def moved_once(rank):
     torch_case.leave()
 
 
+def mean(output, target):
+    """Of what is asked for, and a little for large outputs: a number of the labels, and a sum of sums."""
+    flat = output.flatten(0, 1)
+    return torch.nn.functional.cross_entropy(flat, target.flatten()) + 0.001 * flat.logsumexp(-1).square().mean()
+
+
+def shifted(output, target):
+    """Not linear: a part of the sum, shifted, is no part of the sum."""
+    return mean(output, target) + 3.0
+
+
+def losses(rank):
+    """Ranks add up their parts of a loss when the step is done, where that is the same."""
+    torch_case.join()
+    torch.manual_seed(2)
+    batch, target = torch.randn(8, 4, WIDTH), torch.randint(0, WIDTH, (8, 4))
+    target[1, :3] = -100  # cross entropy's mark for what does not count: micro-batches count differently
+    for loss, sums in ((mean, 1), (shifted, 2 * MICRO_BATCHES)):
+        model = Three()
+        parts = zip(batch.chunk(MICRO_BATCHES), target.chunk(MICRO_BATCHES))
+        wanted = sum(loss(model(x), y) / MICRO_BATCHES for x, y in parts)
+        grads = torch.autograd.grad(wanted, list(model.parameters()))
+        made = plan(model, (batch,), CLUSTER, loss=loss, target=target, micro_batches=MICRO_BATCHES, stages=1,
+                    data_parallel=2, tensor_parallel=1)  # fmt: skip
+        applied = apply(model, made)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+            found = applied.step(batch, target)
+        names = [event.name for event in seen.events() if event.name.startswith("gloo:")]
+        assert names.count("gloo:all_reduce") == sums + 1, (loss, names)  # and the gradients
+        torch.testing.assert_close(found, wanted.detach(), rtol=1e-5, atol=0)
+        torch.testing.assert_close(applied.evaluate(batch, target), wanted.detach(), rtol=1e-5, atol=0)
+        for parameter, grad in zip(applied.parameters(), grads):
+            torch.testing.assert_close(parameter.grad.full_tensor(), grad, rtol=1e-4, atol=1e-6)
+        applied.close()
+    torch_case.leave()
+
+
 class Collectives(unittest.TestCase):
+    def test_losses(self):
+        ranks.run(2, losses, timeout=ranks.TIMEOUT)
+
     def test_parameters_move_once(self):
         ranks.run(2, moved_once, timeout=ranks.TIMEOUT)
 

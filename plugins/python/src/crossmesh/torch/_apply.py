@@ -159,7 +159,8 @@ class Applied:
                     f"'{name}' has micro-batches of {value.dtype} {tuple(value.shape)}; the plan is for "
                     f"{planned.dtype} {planned.shape}"
                 )
-        return found
+        with torch.no_grad():
+            return [values | {name: number.of(values) for name, number in plan.program.derived.items()} for values in found]
 
     def _run(self, given: tuple[torch.Tensor, ...], named: Mapping[str, torch.Tensor], training: bool) -> torch.Tensor:
         """The mean loss of the micro-batches, on all ranks."""
@@ -168,7 +169,8 @@ class Applied:
             module.begin(batches)
         losses = self._executor.run(training)
         if losses:
-            found = torch.stack([loss.detach() for loss in losses]).mean()
+            last = self.stages[len(self.plan.stages) - 1]
+            found = last.summed_loss(torch.stack([loss.detach() for loss in losses]).mean())
         else:
             found = torch.empty((), dtype=self.plan.program.operators[-1].dtype, device=self._place)
         if len(self.plan.devices) > 1:  # else all ranks have it
@@ -272,13 +274,13 @@ def _laid_out(
             placements.setdefault(name, places)
     mesh = meshes[plan.devices[mine][0]]
     parameters = {name: _distributed(values[name], mesh, p, place) for name, p in placements.items()}
-    stages = {}
+    stages, late = {}, plan.program.late()
     for number in plan.devices[mine]:
         leaves = {entry.tensor: entry.src for entry in plan.boundaries if entry.source == number}
         stages[number] = StageModule(
             plan.stages[number], mesh, {name: parameters[name] for name in plan.stages[number].parameters},
             arrives={entry.tensor: entry.dst for entry in plan.boundaries if entry.target == number},
-            leaves=leaves or {plan.program.loss: (Replicate(),) * mesh.ndim},
+            leaves=leaves or {plan.program.loss: (Replicate(),) * mesh.ndim}, late=set() if leaves else late,
             device=place, seed=seed,
         )  # fmt: skip
     device_of = devices_of(plan.order)

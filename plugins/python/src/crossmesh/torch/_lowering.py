@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as functional
 
 from ..errors import InputError
-from ._operators import Local, Recorder, Term, Value, converted, elements
+from ._operators import Local, Recorder, Run, Term, Value, converted, elements
 
 __all__ = ["HANDLERS", "Letters", "handles", "is_pointwise", "lower_pointwise"]
 
@@ -150,11 +150,13 @@ def _product(recorder: Recorder, left: Value, right: Value, dtype: torch.dtype) 
     )  # fmt: skip
 
 
-def _add(recorder: Recorder, value: Value, other: Value, dtype: torch.dtype, suffix: str) -> Value:
+def _add(
+    recorder: Recorder, value: Value, other: Value, dtype: torch.dtype, suffix: str, merged: Run | None = None
+) -> Value:
     (first, second), result = _broadcast(Letters(), [value.shape, other.shape])
     return recorder.emit(
         "elementwise", lambda parts, _: parts[0] + parts[1], [(value, first), (other, second)], result, dtype,
-        suffix=suffix, linear=True, flops=float(elements(value.shape)),
+        suffix=suffix, linear=True, flops=float(elements(value.shape)), merged=merged,
     )  # fmt: skip
 
 
@@ -180,7 +182,7 @@ def _linear(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> Value
         "einsum", lambda parts, _: functional.linear(*parts), [(a.input, (*batch, k)), (a.weight, (n, k))],
         (*batch, n), dtype, flops=2.0 * elements(a.input.shape) * a.weight.shape[0],
     )  # fmt: skip
-    return made if a.bias is None else _add(recorder, made, a.bias, dtype, "/bias")
+    return made if a.bias is None else _add(recorder, made, a.bias, dtype, "/bias", lambda parts, _: functional.linear(*parts))
 
 
 @handles("einsum")

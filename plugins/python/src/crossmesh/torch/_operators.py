@@ -8,7 +8,7 @@ run on the parts of its operands, and gives a part of its result (or, where a fa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -88,6 +88,7 @@ class Operator:
     linear: bool
     view: bool  # moves no bytes
     run: Run
+    merged: Run | None = None  # does at once what made the first operand, which nothing else reads, and this
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -116,6 +117,15 @@ def _dtype_name(name: str, dtype: torch.dtype) -> str:
     return _DTYPES[dtype]
 
 
+@dataclass(frozen=True)
+class Derived:
+    """A number that follows from inputs which every rank has whole, as that of a loss's labels: no sum over the ranks."""
+
+    value: Value
+    reads: frozenset[str]
+    of: Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
+
+
 @dataclass
 class Program:
     """The forward pass of a model and its loss, for one micro-batch."""
@@ -123,6 +133,7 @@ class Program:
     name: str
     arguments: list[str] = field(default_factory=list)  # inputs in the order of the call, the target last
     inputs: dict[str, Value] = field(default_factory=dict)  # those that are used
+    derived: dict[str, Derived] = field(default_factory=dict)  # inputs to the planner, too
     parameters: dict[str, Value] = field(default_factory=dict)  # in the model's order
     operators: list[Operator] = field(default_factory=list)
     loss: str = ""
@@ -141,14 +152,41 @@ class Program:
                 kept.append(operator)
                 needed.update(operand.name for operand in operator.operands)
         self.operators = kept[::-1]
+        self.derived = {name: number for name, number in self.derived.items() if name in needed}
+        needed.update(*(number.reads for number in self.derived.values()))
         self.inputs = {name: value for name, value in self.inputs.items() if name in needed}
         self.parameters = {name: value for name, value in self.parameters.items() if name in needed}
 
+    def late(self) -> set[str]:
+        """Operators whose results, numbers, are of interest as what they come to in the loss, and nowhere else: what ranks
+        have of them may be added up when all micro-batches are done. Each is a sum, or linear in such."""
+        made = {operator.name: operator for operator in self.operators}
+        readers: dict[str, int] = {self.loss: 1}
+        for operator in self.operators:
+            for operand in operator.operands:
+                readers[operand.name] = readers.get(operand.name, 0) + 1
+
+        def sums(name: str) -> set[str]:
+            operator = made.get(name)
+            if operator is None or operator.result or readers[name] > 1:
+                return set()
+            if operator.kind != "elementwise":
+                return {name}
+            parts = [sums(operand.name) for operand in operator.operands]
+            zeros = [torch.zeros((), dtype=operator.dtype) for _ in parts]
+            # What adds a constant is linear to the planner, and would add it on each rank.
+            if not operator.linear or not all(parts) or operator.run(zeros, Local(dict(operator.sizes))).item() != 0:
+                return set()
+            return {name}.union(*parts)
+
+        return sums(self.loss)
+
     def to_graph(self) -> dict[str, Any]:
         """The operator graph of docs/graph.md."""
+        inputs = {**self.inputs, **{name: number.value for name, number in self.derived.items()}}
         tensors = [
             {"name": name, "kind": kind, "shape": list(value.shape), "dtype": _dtype_name(name, value.dtype)}
-            for kind, values in (("input", self.inputs), ("parameter", self.parameters))
+            for kind, values in (("input", inputs), ("parameter", self.parameters))
             for name, value in values.items()
         ]
         ops = []
@@ -200,6 +238,7 @@ class Recorder:
         self.shape: tuple[int, ...] = ()  # of its result, where that is one tensor
         self.autocast: tuple[str, torch.dtype, bool] | None = None  # device, element type, whether it is on
         self._taken: set[str] = set()
+        self._followed: dict[str, Derived] = {}  # what follows from whole-number inputs alone
 
     def reserve(self, name: str) -> str:
         taken, number = name, 1
@@ -229,11 +268,12 @@ class Recorder:
         flops: float = 0.0,
         linear: bool = False,
         view: bool = False,
+        merged: Run | None = None,
     ) -> Value:
         """One more operator. What depends on constants only is computed at once."""
         known = dict(sizes or {})
         if self.autocast is not None:
-            run = _casting(run, self.autocast, dtype)
+            run, merged = _casting(run, self.autocast, dtype), None
         for value, term in uses:
             for extent, letters in zip(value.shape, term):
                 if len(letters) == 1:
@@ -243,6 +283,12 @@ class Recorder:
             with torch.no_grad():
                 data = run([value.data for value, _ in uses if value.data is not None], local)
             return Value(self.base, tuple(data.shape), data.dtype, "constant", data=data)
+        follows = self._follows(run, [value for value, _ in uses], Value(self.base + suffix, (), dtype, "input"), local)
+        if follows is not None and not result:
+            name = self.reserve(self.base + suffix)
+            follows = replace(follows, value=replace(follows.value, name=name))
+            self.program.derived[name] = follows
+            return follows.value
         operands = tuple(self._operand(value, term) for value, term in uses)
         read = set("".join(letters for operand in operands if operand.kind != "constant" for letters in operand.term))
         made = set("".join(result))
@@ -254,10 +300,28 @@ class Recorder:
             kind = "custom"  # of weights alone: not one of the forms that layering looks through
         operator = Operator(
             self.reserve(self.base + suffix), kind, self.module, operands, result, dtype, known,
-            "".join(dict.fromkeys(whole)), flops, linear, view, run,
+            "".join(dict.fromkeys(whole)), flops, linear, view, run, merged,
         )  # fmt: skip
         self.program.operators.append(operator)
+        if follows is not None:
+            self._followed[operator.name] = follows
         return Value(operator.name, operator.shape, dtype, "result")
+
+    def _follows(self, run: Run, values: Sequence[Value], made: Value, local: Local) -> Derived | None:
+        """Whole numbers are labels, positions and masks; what is computed of others is left to the planner."""
+        reads: list[Derived] = []
+        for value in values:
+            if value.kind == "input" and not value.dtype.is_floating_point and not value.dtype.is_complex:
+                name = value.name
+                reads.append(Derived(value, frozenset([name]), lambda inputs, name=name: inputs[name]))  # type: ignore[misc]
+            elif value.name in self._followed:
+                reads.append(self._followed[value.name])
+            else:
+                return None
+        return Derived(
+            made, frozenset().union(*(read.reads for read in reads)),
+            lambda inputs: run([read.of(inputs) for read in reads], local),
+        )  # fmt: skip
 
     @staticmethod
     def _operand(value: Value, term: Term) -> Operand:

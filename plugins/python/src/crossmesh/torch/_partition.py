@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,11 +24,13 @@ from ._operators import Local, Operand, Run, Term
 from ._plan import Cut, Placed, Stage, axes_of_term, placements_of
 from ._sums import Steps, add_up, axes_of
 
-__all__ = ["BUCKET", "StageModule", "cut_out", "redistributed", "register"]
+__all__ = ["BUCKET", "StageModule", "bucket_bytes", "cut_out", "redistributed", "register"]
 
 Placements = tuple[Placement, ...]
 
-BUCKET = 1 << 20  # bytes of gradients that are added up together, while the backward pass finds the next
+# Bytes of gradients that are added up together, while the backward pass finds the next. The first that are found begin
+# early; more than in one of the others would no longer make them quicker.
+FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20
 
 
 def cut_out(whole: torch.Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> torch.Tensor:
@@ -136,6 +139,7 @@ class _Step:
     local: Local
     way: _Way | None
     last: list[str]  # results that nothing needs afterwards
+    merged: Run | None = None
 
 
 class _Parameter:
@@ -219,6 +223,12 @@ class _Draws:
         return generator
 
 
+def bucket_bytes(sizes: Iterable[int]) -> float:
+    """Of the buckets for gradients of these sizes, in the middle."""
+    total = sum(sizes)
+    return total / (1 + math.ceil(max(0, total - FIRST_BUCKET) / BUCKET))
+
+
 def register(root: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -> None:
     """Under the model's name: modules in between are made."""
     *path, last = name.split(".")
@@ -241,6 +251,7 @@ class StageModule:
         *,
         arrives: dict[str, Placements],  # what comes from stages before
         leaves: dict[str, Placements],  # what goes to others, or the loss
+        late: set[str],  # operators that nothing but the loss needs, see Program.late()
         device: torch.device,
         seed: int,
     ) -> None:
@@ -249,6 +260,7 @@ class StageModule:
         self.draws = _Draws(seed)
         self._own: dict[str, _Parameter] = {}
         self._arrives, self._leaves, self._recompute = arrives, leaves, stage.recompute
+        self._late_names, self._late = late, ()
         self._held: dict[int, _Held] = {}
         self._steps = self._compile(stage, parameters)
         self._buckets = self._bucketed()
@@ -272,16 +284,24 @@ class StageModule:
             places = tuple(getattr(parameters[name], "placements"))
             alike = all(use[:2] == (places, uses[0][1]) for use in uses)
             self._own[name] = _Parameter(parameters[name], places, uses[0][1] if alike else places, uses[0][2])
-        steps = []
+        steps: list[_Step] = []
+        late = self._lately([placed for placed in stage.operators if placed.operator.name in self._late_names])
         for placed in stage.operators:
-            steps.append(self._step(placed, kept))
-            kept[placed.name] = placed.result
+            if late and placed.operator.name in self._late_names:
+                kept[placed.name] = late
+                steps.append(self._step(placed, kept, late))
+            else:
+                steps.append(self._step(placed, kept))
+                kept[placed.name] = placed.result
         for name in self._leaves:
             if name not in kept:
                 raise InputError(f"stage of ranks {stage.ranks}: '{name}' is not computed in it")
+        self._late = late
         self._ends = {
-            name: _way(self.mesh, kept[name], places, places, kept[name]) for name, places in self._leaves.items()
+            name: None if late else _way(self.mesh, kept[name], places, places, kept[name])
+            for name, places in self._leaves.items()
         }
+        steps = self._merged(steps)
         seen = set(self._leaves)
         for step in reversed(steps):
             names = {read.key for read in step.reads if read.kind == "result"}
@@ -289,7 +309,46 @@ class StageModule:
             seen |= names
         return steps
 
-    def _step(self, placed: Placed, kept: dict[str, Placements]) -> _Step:
+    def _merged(self, steps: list[_Step]) -> list[_Step]:
+        """With operators as torch runs them: a product and its bias are one, where nothing comes between."""
+        readers: dict[str, int] = dict.fromkeys(self._leaves, 1)
+        for read in (read for step in steps for read in step.reads):
+            readers[read.key] = readers.get(read.key, 0) + 1
+        found: dict[str, _Step] = {}
+        for step in steps:
+            first = step.reads[0] if step.reads else None
+            whole = first is not None and first.way is None and first.operand.cast is None and first.operand.order is None
+            before = found.get(first.key) if first is not None and whole and readers[first.key] == 1 else None
+            if step.merged is not None and before is not None and before.way is None:
+                del found[before.key]
+                step = _Step(step.key, step.merged, [*before.reads, *step.reads[1:]], step.local, step.way, [])
+            found[step.key] = step
+        return list(found.values())
+
+    def _computed(self, placed: Placed) -> Placements:
+        """What an operator's ranks have of its result before its collectives: parts, and parts of sums."""
+        made = list(placements_of(axes_of_term(placed.operator.result, placed.cut), self.mesh.ndim))
+        carried = {letter for letters in placed.operator.result for letter in letters}
+        for letter, axes in placed.cut.items():
+            for axis in axes:
+                if letter not in carried:
+                    made[axis] = Partial()
+        return tuple(made)
+
+    def _lately(self, placed: Sequence[Placed]) -> Placements:
+        """How a pass leaves the loss, where ranks may add up what they have of it when the step is done: all that it is a
+        sum of is here and cut alike. Empty where they must do so in each pass."""
+        sums = {self._computed(entry) for entry in placed if entry.operator.kind != "elementwise"}
+        if {entry.operator.name for entry in placed} != self._late_names or len(sums) != 1:
+            return ()
+        places = sums.pop()
+        return places if any(isinstance(place, Partial) for place in places) else ()
+
+    def summed_loss(self, loss: torch.Tensor) -> torch.Tensor:
+        """Of all ranks, from what the passes of a step gave."""
+        return redistributed(loss, self.mesh, self._late, _summed(self._late)) if self._late else loss
+
+    def _step(self, placed: Placed, kept: dict[str, Placements], late: Placements = ()) -> _Step:
         operator, cut, rank = placed.operator, placed.cut, self.mesh.ndim
         names = iter(placed.operands)
         reads = []
@@ -312,14 +371,9 @@ class StageModule:
                 own.ways += [] if way in own.ways else [way]
                 reads.append(_Read(operand.name, operand.kind, operand, way))
             else:
-                reads.append(_Read(key, operand.kind, operand, _way(self.mesh, kept[key], layout, grad, kept[key])))
-        made = list(placements_of(axes_of_term(operator.result, cut), rank))
-        carried = {letter for letters in operator.result for letter in letters}
-        for letter, axes in cut.items():
-            for axis in axes:
-                if letter not in carried:
-                    made[axis] = Partial()
-        computed = tuple(made)
+                way = None if kept[key] == late else _way(self.mesh, kept[key], layout, grad, kept[key])
+                reads.append(_Read(key, operand.kind, operand, way))
+        computed = self._computed(placed)
         sizes = dict(operator.sizes)
         for letter, axes in cut.items():
             for axis in axes:
@@ -329,8 +383,8 @@ class StageModule:
         place = tuple(coordinate[axis] if isinstance(p, Shard) else -1 for axis, p in enumerate(computed))
         local = Local(sizes, self.draws.source(operator.name, place))
         steps = placed.sums.get(len(operator.planned), ())
-        way = _way(self.mesh, computed, placed.result, placed.result, _summed(computed), steps)
-        return _Step(placed.name, operator.run, reads, local, way, [])
+        way = None if late else _way(self.mesh, computed, placed.result, placed.result, _summed(computed), steps)
+        return _Step(placed.name, operator.run, reads, local, way, [], operator.merged)
 
     def _get(
         self, read: _Read, results: dict[str, torch.Tensor], moved: dict[str, dict[_Way | None, torch.Tensor]],
@@ -457,7 +511,7 @@ class StageModule:
                 continue
             alike = own.part.dtype, tuple(p if isinstance(p, Partial) else Replicate() for p in own.grad), own.steps
             bucket, nbytes = filling.get(alike, (None, 0))
-            if bucket is None or nbytes + own.part.nbytes > BUCKET:
+            if bucket is None or nbytes + own.part.nbytes > (FIRST_BUCKET if bucket is made[0] else BUCKET):
                 bucket, nbytes = _Bucket(*alike[1:]), 0
                 made.append(bucket)
             bucket.names.append(name)
@@ -480,12 +534,15 @@ class StageModule:
         bucket.members = {name: grad for name, grad in taken if grad is not None}
         if not bucket.members:
             return
-        flat = torch.cat([grad.reshape(-1) for grad in bucket.members.values()]).mul_(1.0 / len(self.micro_batches))
+        flat = self._mean(torch.cat([grad.reshape(-1) for grad in bucket.members.values()]))
         axes = [axis for axis, place in enumerate(bucket.src) if isinstance(place, Partial)]
         if bucket.steps or len(axes) > 1:  # one after the other, at the end
             bucket.flat = flat
         else:
             bucket.flat, bucket.work = flat, dist.all_reduce(flat, group=self.mesh.get_group(axes[0]), async_op=True)
+
+    def _mean(self, grad: torch.Tensor) -> torch.Tensor:
+        return grad if len(self.micro_batches) == 1 else grad * (1.0 / len(self.micro_batches))
 
     def gradients(self) -> dict[str, Any]:
         """Those of the micro-batches of a step together, their mean, added up over the ranks."""
@@ -495,8 +552,7 @@ class StageModule:
         for name, own in self._own.items():
             grad = own.take()
             if grad is not None:
-                grad = grad * (1.0 / len(self.micro_batches))
-                found[name] = redistributed(grad, self.mesh, own.grad, own.placements, own.steps)
+                found[name] = redistributed(self._mean(grad), self.mesh, own.grad, own.placements, own.steps)
         for bucket in self._buckets:
             flat, bucket.flat = bucket.flat, None
             if flat is None:

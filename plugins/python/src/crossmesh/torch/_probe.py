@@ -28,7 +28,7 @@ from ._describe import dtype_name
 from ._export import Loss, batch_of, micro_batch
 from ._groups import mesh_of
 from ._operator_times import entries_of, operator_seconds
-from ._partition import BUCKET, redistributed
+from ._partition import BUCKET, bucket_bytes, redistributed
 from ._plan import Plan, plan
 
 __all__ = ["probe"]
@@ -95,6 +95,7 @@ def probe(
         entries = entries_of([
             (alone, operators * (took[0] / (alone.micro_batches * float(operators.sum())))) for alone, took, operators in steps
         ])  # fmt: skip
+        profile["runtime"]["bucket_bytes"] = bucket_bytes(p.nbytes for p in model.parameters() if p.requires_grad)
         kinds = {(entry["op"], entry["type"]) for entry in entries}
         profile["op_times"] = [e for e in profile["op_times"] if (e["op"], e.get("type")) not in kinds] + entries
         scale, update = _fit(profile, *steps[0][:2])
@@ -147,7 +148,7 @@ def _measure(
     profile.update(version=2, op_times=kept + entries, collectives=curves)
     profile["runtime"] = {**profile.get("runtime", {}), "bucket_bytes": BUCKET}
     if curves:
-        profile["gradient_overlap"] = _hidden(seconds, place)
+        profile["gradient_overlap"] = _hidden(min(BUCKET, max_bytes), seconds, place)
     else:
         del profile["collectives"]
     profile["provenance"] = f"{profile['provenance']}; operators and collectives of PyTorch {torch.__version__} on {place.type}, all ranks at once"  # fmt: skip
@@ -240,9 +241,9 @@ def _curve(
     return points
 
 
-def _hidden(seconds: float, place: torch.device) -> float:
-    """The part of a bucket's all-reduce over all ranks that hides behind products of matrices of about its time."""
-    flat, square = torch.zeros(BUCKET // 4, device=place), torch.randn(512, 512, device=place)
+def _hidden(nbytes: int, seconds: float, place: torch.device) -> float:
+    """The part of such an all-reduce over all ranks that hides behind products of matrices of about its time."""
+    flat, square = torch.zeros(nbytes // 4, device=place), torch.randn(512, 512, device=place)
 
     def products() -> None:
         for _ in range(count):
