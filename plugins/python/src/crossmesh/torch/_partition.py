@@ -260,7 +260,9 @@ class StageModule:
         self.draws = _Draws(seed)
         self._own: dict[str, _Parameter] = {}
         self._arrives, self._leaves, self._recompute = arrives, leaves, stage.recompute
-        self._late_names, self._late = late, ()
+        self._late_names = late
+        self._late: Placements = ()
+        self._late_steps: Steps = ()
         self._held: dict[int, _Held] = {}
         self._steps = self._compile(stage, parameters)
         self._buckets = self._bucketed()
@@ -290,6 +292,7 @@ class StageModule:
             if late and placed.operator.name in self._late_names:
                 kept[placed.name] = late
                 steps.append(self._step(placed, kept, late))
+                self._late_steps = self._late_steps or placed.sums.get(len(placed.operator.planned), ())
             else:
                 steps.append(self._step(placed, kept))
                 kept[placed.name] = placed.result
@@ -346,7 +349,7 @@ class StageModule:
 
     def summed_loss(self, loss: torch.Tensor) -> torch.Tensor:
         """Of all ranks, from what the passes of a step gave."""
-        return redistributed(loss, self.mesh, self._late, _summed(self._late)) if self._late else loss
+        return redistributed(loss, self.mesh, self._late, _summed(self._late), self._late_steps) if self._late else loss
 
     def _step(self, placed: Placed, kept: dict[str, Placements], late: Placements = ()) -> _Step:
         operator, cut, rank = placed.operator, placed.cut, self.mesh.ndim
