@@ -89,7 +89,9 @@ xm_status_t xm_forwards_create(xm_executor_t *executor, bool encoded)
 
     for (int64_t i = 0; i < executor->hop_count; ++i) {
         mark(executor, &executor->hops[i]);
-        executor->hops[i].packs |= encoded && executor->hops[i].lane >= 0;
+        if (encoded && executor->hops[i].lane >= 0) { /* never sent out of a tile, nor into one */
+            executor->hops[i].packs = executor->hops[i].staged = true;
+        }
         count += is_forwarded(executor, &executor->hops[i]);
     }
     if (count == 0) {

@@ -299,6 +299,56 @@ START_TEST(readers_see_one_version_at_a_time)
 }
 END_TEST
 
+/* Chunks that lie in one piece at both ends are encoded all the same; they are so large that a lane
+ * has a single pack buffer for the several that it may have in flight. */
+static int send_large_chunks(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    const size_t count = 8 * 1024 * 1024;
+    xm_worker_t *worker = join(env, listen_fd);
+    xm_reshard_params_t params = XM_RESHARD_PARAMS_INIT;
+    xm_tensor_t tensor = {"numbers", NULL, NULL, 16};
+    xm_tensor_buffers_t buffers = {NULL, 0, NULL, 0};
+    uint16_t *tile = calloc(count, sizeof(*tile));
+    xm_layout_t *src, *dst;
+    xm_update_t *update;
+    size_t wrong = 0;
+
+    (void)arg;
+    local_expect_ok(xm_layout_parse("4096x2048", "1", "0", "RR", XM_PARTITION_EVEN, &src));
+    local_expect_ok(xm_layout_parse("4096x2048", "1", "1", "RR", XM_PARTITION_EVEN, &dst));
+    buffers.src_bytes = xm_layout_buffer_bytes(src, env->rank, 2);
+    buffers.dst_bytes = xm_layout_buffer_bytes(dst, env->rank, 2);
+    buffers.src = buffers.src_bytes > 0 ? tile : NULL;
+    buffers.dst = buffers.dst_bytes > 0 ? tile : NULL;
+    tensor.src = src;
+    tensor.dst = dst;
+    params.tensors = &tensor;
+    params.buffers = &buffers;
+    local_expect_ok(xm_update_create(worker, &params, &update));
+    for (size_t version = 1; version <= 3; ++version) {
+        for (size_t i = 0; i < count && buffers.src != NULL; i += version == 1 ? 1 : 17) {
+            tile[i] = (uint16_t)(i * 31 + version);
+        }
+        local_expect_ok(xm_update_commit(update, 0, NULL));
+        for (size_t i = 0; i < count && buffers.dst != NULL; ++i) {
+            wrong += tile[i] != (uint16_t)(i * 31 + (i % 17 == 0 ? version : 1));
+        }
+    }
+    local_expect(wrong == 0, "%zu wrong elements", wrong);
+    xm_update_destroy(update);
+    xm_layout_destroy(src);
+    xm_layout_destroy(dst);
+    free(tile);
+    xm_worker_destroy(worker, NULL);
+    return 0;
+}
+
+START_TEST(large_chunks_do_not_share_a_buffer)
+{
+    local_job_run(RANKS, DEADLINE_S, send_large_chunks, NULL);
+}
+END_TEST
+
 /* A commit that fails leaves every destination as it was; the next brings what both would have. */
 static int fail_between(const xm_job_env_t *env, int listen_fd, void *arg)
 {
@@ -386,6 +436,7 @@ int main(void)
     tcase_set_timeout(tcase, 2 * DEADLINE_S);
     tcase_add_test(tcase, every_version_arrives);
     tcase_add_test(tcase, readers_see_one_version_at_a_time);
+    tcase_add_test(tcase, large_chunks_do_not_share_a_buffer);
     tcase_add_test(tcase, a_failed_commit_is_none);
     tcase_add_test(tcase, what_is_no_update_is_told);
     suite_add_tcase(suite, tcase);
