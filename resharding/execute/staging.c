@@ -6,6 +6,7 @@
  * (resharding/execute/order.c) decides who may take one; execute.h says why the reserve of one per
  * direction cannot block.
  */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -13,7 +14,7 @@
 #include "resharding/execute/carrier/device.h"
 
 enum {
-    PEER_LIMIT = 8 * 1024 * 1024, /* bytes of pack buffers per peer and direction */
+    PEER_LIMIT = 8 * 1024 * 1024, /* bytes of pack buffers per peer and direction, or two of them */
     LINE = 64                     /* pack buffers start at a cache line */
 };
 
@@ -120,7 +121,8 @@ xm_status_t xm_executor_make_staging(xm_executor_t *executor, uint64_t memory_li
             "pack buffers per peer: make the plan with smaller chunks",
             executor->transport->rank, longest, PEER_LIMIT);
     }
-    staging->per_lane = (int)(PEER_LIMIT / staging->size);
+    /* Of two one is filled while the other is under way. */
+    staging->per_lane = PEER_LIMIT / staging->size > 2 ? (int)(PEER_LIMIT / staging->size) : 2;
     for (int l = 0; l < executor->lane_count; ++l) {
         const lane_t *lane = &executor->lanes[l];
         int64_t chunks = held_at_once(lane);
@@ -168,6 +170,7 @@ char *xm_executor_take_pack_buffer(lane_t *lane)
     if (staging->free_count > 0) {
         return staging->free[--staging->free_count];
     }
+    assert(!staging->reserve_taken[lane_sends(lane)]); /* the order looks after that */
     staging->reserve_taken[lane_sends(lane)] = true;
     return staging->reserve[lane_sends(lane)];
 }
