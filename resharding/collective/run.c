@@ -14,7 +14,7 @@
 
 typedef struct run run_t;
 
-static const int64_t patience_ns = 1000000000;
+static const int64_t stall_timeout_ns = 1000000000;
 
 /* A move with an end at this rank. */
 typedef struct {
@@ -162,7 +162,7 @@ static void post(run_t *run, slot_t *slot)
 
 static bool is_stuck(const run_t *run)
 {
-    return xm_worker_now(run->worker) - run->since >= patience_ns;
+    return xm_worker_now(run->worker) - run->since >= stall_timeout_ns;
 }
 
 /* The next that is ready to be posted: a receive, the first of the list when that alone may help,
@@ -275,7 +275,7 @@ static void go(run_t *run)
 
     while (run->status == XM_OK && run->ended < run->count) {
         if (!advance(run) && run->status == XM_OK) {
-            int64_t until = is_stuck(run) ? deadline : run->since + patience_ns;
+            int64_t until = is_stuck(run) ? deadline : run->since + stall_timeout_ns;
             xm_status_t status = xm_worker_wait(run->worker, until < deadline ? until : deadline);
             bool again = status == XM_ERR_TIMEOUT && until < deadline;
 

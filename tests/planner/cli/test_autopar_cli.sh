@@ -214,7 +214,7 @@ tree = ast.parse(open(sys.argv[1] + "/plan.py").read())
 stages, = (node.value for node in tree.body
            if isinstance(node, ast.Assign) and node.targets[0].id == "STAGES")
 assert len(stages.elts) == 2
-assert '"bs->", (P(None, None),), (P(),)),' in open(sys.argv[1] + "/plan.py").read()  # the loss
+assert '"bs->", (P(("x", "y"), None),), (P(),)),' in open(sys.argv[1] + "/plan.py").read()  # the loss, of its own samples
 END
 for form in hlo torch; do
     "$AUTOPAR" export "$plan" --to $form -o "$work/export.json" && python3 - "$work" <<'END' || fail "$form"
@@ -314,8 +314,9 @@ assert hidden["compute"] == none["compute"] < 0.5 * measured["compute"], (none["
 END
 good "plan --overlap" '"sync"' "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" --global-batch 32 \
     --micro-batches 4 --stages 1 --overlap 1 --json
+# The loss, a number that is summed once a step, hides behind nothing.
 python3 -c 'import json, sys
-assert all(stage["seconds"]["sync"] == 0 for stage in json.load(open(sys.argv[1]))["stages"])' "$work/out" ||
+assert all(stage["seconds"]["sync"] < 1e-4 for stage in json.load(open(sys.argv[1]))["stages"])' "$work/out" ||
     fail "plan --overlap 1: gradients are still waited for"
 bad "shard: overlap without profile" "--overlap is for --cost-model profile" "$AUTOPAR" shard mlp2 --mesh 2 --overlap 0.5
 bad "shard: too much overlap" "--overlap: 1.5 is outside" "$AUTOPAR" shard mlp2 --mesh 2 --overlap 1.5
