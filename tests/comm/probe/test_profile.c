@@ -183,8 +183,8 @@ static void set_curve(xm_probe_summary_t *summary, xm_link_class_t link, double 
 /* A rank whose rates do not matter. */
 static xm_probe_device_t device_of(double machine, double cores, double machine_cores)
 {
-    return (xm_probe_device_t){.flops = {[XM_NUMBER_FLOAT32] = {1, 0}},
-                               .copy_bandwidth = {1, 0},
+    return (xm_probe_device_t){.flops = {[XM_NUMBER_FLOAT32] = {1, 0, 0}},
+                               .copy_bandwidth = {1, 0, 0},
                                .host_memory = 1e9,
                                .machine = machine,
                                .cores = cores,
