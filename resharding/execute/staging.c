@@ -14,7 +14,7 @@
 #include "resharding/execute/carrier/device.h"
 
 enum {
-    PEER_LIMIT = 8 * 1024 * 1024, /* bytes of pack buffers per peer and direction, or two of them */
+    PEER_LIMIT = 8 * 1024 * 1024, /* bytes of pack buffers per peer and direction */
     LINE = 64                     /* pack buffers start at a cache line */
 };
 
@@ -121,8 +121,10 @@ xm_status_t xm_executor_make_staging(xm_executor_t *executor, uint64_t memory_li
             "pack buffers per peer: make the plan with smaller chunks",
             executor->transport->rank, longest, PEER_LIMIT);
     }
-    /* Of two one is filled while the other is under way. */
-    staging->per_lane = PEER_LIMIT / staging->size > 2 ? (int)(PEER_LIMIT / staging->size) : 2;
+    /* What encoding puts before elements does not count, or of chunks of half the limit there would
+     * be one instead of two, of which one is filled while the other is under way. */
+    staging->per_lane =
+        (int)((PEER_LIMIT + (executor->changing != NULL ? PEER_LIMIT / 64 : 0)) / staging->size);
     for (int l = 0; l < executor->lane_count; ++l) {
         const lane_t *lane = &executor->lanes[l];
         int64_t chunks = held_at_once(lane);
