@@ -241,6 +241,10 @@ xm_status_t ap_planner_graph_open(const ap_planner_setup_t *setup, int64_t micro
     if (status == XM_OK && frozen > 0) {
         status = ap_graph_freeze(*made, frozen);
     }
+    if (status != XM_OK) {
+        ap_graph_destroy(*made);
+        *graph = *made = NULL;
+    }
     return status;
 }
 
