@@ -330,13 +330,7 @@ class StageModule:
 
     def _computed(self, placed: Placed) -> Placements:
         """What an operator's ranks have of its result before its collectives: parts, and parts of sums."""
-        made = list(placements_of(axes_of_term(placed.operator.result, placed.cut), self.mesh.ndim))
-        carried = {letter for letters in placed.operator.result for letter in letters}
-        for letter, axes in placed.cut.items():
-            for axis in axes:
-                if letter not in carried:
-                    made[axis] = Partial()
-        return tuple(made)
+        return _gradient(placed.operator.result, placed.cut, self.mesh.ndim)  # the same rule
 
     def _lately(self, placed: Sequence[Placed]) -> Placements:
         """How a pass leaves the loss, where ranks may add up what they have of it when the step is done: all that it is a
