@@ -13,6 +13,13 @@ endif()
 # Installed commands find their libraries wherever the prefix is moved to.
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 
+# What ccache has of an earlier build, of this clone or another, is not compiled again.
+find_program(XM_CCACHE ccache)
+if(XM_CCACHE AND NOT CMAKE_C_COMPILER_LAUNCHER)
+    set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+                                  ${XM_CCACHE})
+endif()
+
 option(XM_WERROR "Treat compiler warnings as errors" ON)
 set(XM_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined or thread")
 option(XM_COVERAGE "Build with gcov instrumentation" OFF)

@@ -4,22 +4,23 @@
 set -u
 . "$(dirname "$0")/reshard_bench_checks.sh"
 
-# The suites on real processes.
-run 16 -n 16 --suite alpa --scale 1/64 --strategy broadcast --validate -w 0 -i 1
-run 9 -n 16 --suite alpa-nm --scale 1/128 --strategy send_recv --scheduler naive -w 0 -i 1
-run 18 -n 16 --suite alpa-nm --scale 1/128 --strategy local_allgather,global_allgather --scheduler naive -w 0 -i 1
-run 16 -n 8 --suite alpa-tests -w 1 -i 3
-run 16 -n 8 --suite alpa-tests --strategy send_recv -i 1
-run 16 -n 8 --suite alpa-tests --strategy broadcast --scheduler naive -i 1
+# The suites on real processes. Where rates are not the subject they are given: probing takes longer than the runs.
+rates=--nic-gbps=8
+run 16 "$rates" -n 16 --suite alpa --scale 1/64 --strategy broadcast --validate -w 0 -i 1
+run 9 "$rates" -n 16 --suite alpa-nm --scale 1/128 --strategy send_recv --scheduler naive -w 0 -i 1
+run 18 "$rates" -n 16 --suite alpa-nm --scale 1/128 --strategy local_allgather,global_allgather --scheduler naive -w 0 -i 1
+run 16 "$rates" -n 8 --suite alpa-tests -w 1 -i 3
+run 16 "$rates" -n 8 --suite alpa-tests --strategy send_recv -i 1
+run 16 "$rates" -n 8 --suite alpa-tests --strategy broadcast --scheduler naive -i 1
 
 # Uneven parts, empty parts, meshes that overlap, elements of 1 and 16 bytes, a scalar.
 set -- --src-mesh 2x2 --dst-mesh 4 --src-spec S01R --dst-spec RS0 --shape 7x9
-run 1 -n 8 "$@" --partition chunk
-run 1 -n 8 "$@" --partition chunk --shape 2x3 --dtype int8
-run 1 -n 8 "$@" --partition balanced --shape 2x3 --dtype int8
-run 1 -n 6 "$@" --partition chunk --src-ranks 0-3 --dst-ranks 5,3,2,4 --dtype complex128
+run 1 "$rates" -n 8 "$@" --partition chunk
+run 1 "$rates" -n 8 "$@" --partition chunk --shape 2x3 --dtype int8
+run 1 "$rates" -n 8 "$@" --partition balanced --shape 2x3 --dtype int8
+run 1 "$rates" -n 6 "$@" --partition chunk --src-ranks 0-3 --dst-ranks 5,3,2,4 --dtype complex128
 run 1 -n 4 "$@" --partition chunk --src-ranks 0-3 --dst-ranks 3-0 --hosts 2 --strategy send_recv
-run 1 -n 5 --src-mesh 1 --dst-mesh 4 --src-spec "" --dst-spec "" --shape scalar
+run 1 "$rates" -n 5 --src-mesh 1 --dst-mesh 4 --src-spec "" --dst-spec "" --shape scalar
 
 # Hosts: without --hosts the rows of the meshes; the bound of one host is that of its devices' ports.
 run 1 -n 8 --src-mesh 2x2 --dst-mesh 2x2 --src-spec S0R --dst-spec RS1 --shape 64x64
@@ -34,7 +35,7 @@ run 1 -n 16 --case nm3 --scale 1/128 --nic-gbps 8 -i 1
 grep -q '^# network: NIC 1.000 GB/s' "$out" || fail "--nic-gbps 8 is not 1 GB/s"
 
 # A limit on pack buffers is kept to, or refused with the least that is needed.
-set -- --src-mesh 2x2 --dst-mesh 2x2 --src-spec RS0 --dst-spec S0R --shape 1024x1024
+set -- "$rates" --src-mesh 2x2 --dst-mesh 2x2 --src-spec RS0 --dst-spec S0R --shape 1024x1024
 run 1 -n 8 "$@" --memory-limit 1MiB -i 1 --verify
 grep -q '^# Checksums            : all equal$' "$out" || fail "--verify is not in the summary"
 grep -q 'memory limit 1048576 B' "$out" || fail "the memory limit is not in the header"
@@ -51,7 +52,7 @@ sed -n 's/.*update below sends \([0-9.]*\) % .*/\1/p' "$out" |
     awk 'NR > 1 && ($1 / first - 1 > 0.1 || first / $1 - 1 > 0.1) { bad = 1 } { first = $1 } END { exit bad || NR != 2 }' ||
     fail "updates by two strategies send different changes"
 # What is predicted is counted by other numbers than those that are sent.
-for density in 0.2 1 3 10; do
+for density in 0.2 10; do
     run 1 "$@" --hosts 2 --dtype bf16 --shape 3000x1401 --partition chunk --density $density -i 2
     sed -n 's/.*update below sends \([0-9.]*\) % .* predicted: \([0-9.]*\) %.*/\1 \2/p' "$out" |
         awk '{ exit !($1 / $2 < 1.05 && $2 / $1 < 1.05) }' || fail "of $density % other bytes are sent than predicted"
@@ -91,7 +92,7 @@ python3 -c "import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])" "$d
     fail "the SVG is not well-formed"
 
 # --json puts the document, and nothing else, on standard output.
-timeout 60 "$RESHARD_BENCH" -n 4 --case t1 --case t14 --json >"$out" || fail "--json"
+timeout 60 "$RESHARD_BENCH" "$rates" -n 4 --case t1 --case t14 --json >"$out" || fail "--json"
 json "$out" "[r['case'] for r in d['results']] == ['t1', 't14']"
 json "$out" "[r['strategy'] for r in d['results']] == ['send_recv', 'broadcast']"
 json "$out" "all(r['wrong'] == 0 and r['net_bytes'] == 0 for r in d['results'])"
@@ -104,11 +105,11 @@ json "$out" "d['args'][-1].endswith('/?.json') and len(d['results']) == 1"
 timeout 60 "$RESHARD_BENCH" --suite alpa --dry-run --json >"$out" || fail "--dry-run --json"
 json "$out" "len(d['results']) == 16"
 json "$out" "not any(k in r for r in d['results'] for k in ('time_s', 'wrong', 'algbw_GBps'))"
-timeout 60 "$RESHARD_BENCH" -n 4 --case t1 --no-validate --json >"$out" || fail "--no-validate"
+timeout 60 "$RESHARD_BENCH" "$rates" -n 4 --case t1 --no-validate --json >"$out" || fail "--no-validate"
 json "$out" "'wrong' not in d['results'][0]"
 
 # The report holds the settings, but not the secret.
-XM_JOB_SECRET=0123456789-secret XM_WINDOW=3 timeout 60 "$RESHARD_BENCH" -n 4 --case t1 --json >"$out" || fail "with a secret"
+XM_JOB_SECRET=0123456789-secret XM_WINDOW=3 timeout 60 "$RESHARD_BENCH" "$rates" -n 4 --case t1 --json >"$out" || fail "with a secret"
 json "$out" "d['env'].get('XM_WINDOW') == '3' and 'XM_JOB_SECRET' not in d['env']"
 grep -q 0123456789-secret "$out" && fail "the secret is in the report"
 

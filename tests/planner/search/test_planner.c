@@ -65,6 +65,10 @@ START_TEST(steps_are_simulated_on_all_profiles)
             ap_planner_params_t params = params_of(profile);
             ap_planner_result_t result;
 
+            if (xm_test_rounds(4) < 4 && (i + p) % 4 != 0) {
+                continue; /* a share: every schedule, every profile, but not each with each */
+            }
+
             params.layers = 6;
             params.schedule = schedules[i];
             params.micro_batches = counts;
