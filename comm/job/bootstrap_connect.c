@@ -201,6 +201,16 @@ static outcome_t explain_silence(search_t *search, xm_status_t status)
         ++search->closed;
         return CLOSED;
     }
+    if (status == XM_ERR_UNSUPPORTED) {
+        /* Rank 0 learns of it by a frame that it cannot read either, and need not guess who is
+         * missing. */
+        xm_bootstrap_link_send(&search->self->peers[0].link, XM_BOOTSTRAP_GOODBYE, 0, NULL, 0);
+        return conclude(search, OVER,
+                        xm_error_prefix(status,
+                                        "rank %d runs another build of crossmesh than rank "
+                                        "0 at %s",
+                                        rank, search->place));
+    }
     if (status != XM_ERR_TIMEOUT) {
         return conclude(search, FOREIGN,
                         xm_error_prefix(status, "what listens at %s is not rank 0 of crossmesh",
@@ -209,19 +219,20 @@ static outcome_t explain_silence(search_t *search, xm_status_t status)
     if (search->greeted) {
         return conclude(search, OVER,
                         xm_error_set(status,
-                                     "rank %d reached rank 0 but was not welcomed within %g s: "
-                                     "ranks are missing",
-                                     rank, search->timeout));
+                                     "rank %d reached rank 0 at %s, which has neither welcomed nor "
+                                     "refused it within %g s: it hangs, or waits longer for others",
+                                     rank, search->place, search->timeout));
     }
     if (search->closed > 0) {
         return CLOSED; /* as those before, if there had been more time */
     }
-    return conclude(search, FOREIGN,
-                    xm_error_set(status,
-                                 "rank %d is connected to %s, but nothing there has spoken "
-                                 "crossmesh's protocol within %g s",
-                                 rank, search->place,
-                                 search->several ? ATTEMPT_S : search->timeout));
+    return conclude(
+        search, FOREIGN,
+        xm_error_set(status,
+                     "rank %d is connected to %s, but nothing there has spoken "
+                     "crossmesh's protocol within %g s: rank 0 hangs, or something else "
+                     "has the port",
+                     rank, search->place, search->several ? ATTEMPT_S : search->timeout));
 }
 
 /* Rank 0 tells why the rendezvous failed, and its sentence is passed on unchanged: it knows

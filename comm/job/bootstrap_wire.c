@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const uint32_t magic = 0x31424d58; /* "XMB1" */
-enum { VERSION = 3, LOWEST_STATUS = -99 };
+enum { LOWEST_STATUS = -99 };
 /* The smallest encodings: an identity without a host name, and what contains one. */
 enum {
     SMALLEST_IDENTITY = 14,
@@ -68,7 +68,7 @@ void xm_bootstrap_header_encode(const xm_bootstrap_header_t *header,
                                 uint8_t bytes[XM_BOOTSTRAP_HEADER_SIZE])
 {
     xm_put_le(bytes, magic, 4);
-    xm_put_le(bytes + 4, VERSION, 2);
+    xm_put_le(bytes + 4, XM_WIRE_VERSION, 2);
     xm_put_le(bytes + 6, (uint32_t)header->type, 2);
     xm_put_le(bytes + 8, header->sequence, 4);
     xm_put_le(bytes + 12, header->length, 4);
@@ -116,9 +116,9 @@ xm_status_t xm_bootstrap_header_decode(const uint8_t bytes[XM_BOOTSTRAP_HEADER_S
     if (xm_get_le(bytes, 4) != magic) {
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: not one of crossmesh's");
     }
-    if (version != VERSION) {
+    if (version != XM_WIRE_VERSION) {
         return XM_UNSUPPORTED("bootstrap frame: version %u, this build speaks %d", version,
-                              VERSION);
+                              XM_WIRE_VERSION);
     }
     if (!length_allowed(type, length)) {
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: type %u with %u bytes", type, length);

@@ -6,7 +6,7 @@
  * A frame is a header of 16 bytes and a payload of `length` bytes, all integers little-endian:
  * @code
  *     offset 0  u32 magic "XMB1"      offset 8   u32 sequence (number of the allgather, else 0)
- *     offset 4  u16 version (3)       offset 12  u32 length of the payload
+ *     offset 4  u16 XM_WIRE_VERSION   offset 12  u32 length of the payload
  *     offset 6  u16 type
  * @endcode
  * Rank 0 speaks first, with a CHALLENGE; HELLO and WELCOME answer it with an identity and a proof
@@ -25,6 +25,11 @@
 
 #include "comm/job/job_secret.h"
 #include "comm/base.h"
+
+/** Of all that the ranks of a job say to each other: frames, cards, proofs, the transports'
+ * headers. Whoever changes a byte of it raises this; ranks with different ones do not understand
+ * each other and say so at the start. */
+enum { XM_WIRE_VERSION = 4 };
 
 enum {
     XM_BOOTSTRAP_HEADER_SIZE = 16,

@@ -32,12 +32,16 @@ static size_t write_card(const char *host, char *card, size_t size)
     xm_host_identity_t identity;
     char settings[SETTINGS_SIZE];
     size_t used = 0;
+    int length;
 
     xm_host_identity_read(host, &identity);
     used = append(card, used, size, identity.host);
     used = append(card, used, size, identity.machine);
     used = append(card, used, size, identity.name);
-    return append(card, used, size, xm_config_fingerprint(settings, sizeof(settings)));
+    /* Where the ranks met over a caller's table nobody has compared the version before. */
+    length = snprintf(settings, sizeof(settings), "crossmesh-wire-format=%d ", XM_WIRE_VERSION);
+    (void)xm_config_fingerprint(settings + length, sizeof(settings) - (size_t)length);
+    return append(card, used, size, settings);
 }
 
 /* Points `texts` at the parts of a card, none of which is copied. Each text must end inside the

@@ -2,6 +2,7 @@
 #include "comm/job/bootstrap_wire.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "xm_test.h"
 
@@ -11,7 +12,7 @@ START_TEST(header_survives)
         .type = XM_BOOTSTRAP_GATHER, .sequence = 0x01020304, .length = 0x00a0b0c0};
     xm_bootstrap_header_t decoded;
     uint8_t bytes[XM_BOOTSTRAP_HEADER_SIZE];
-    const uint8_t expected[XM_BOOTSTRAP_HEADER_SIZE] = {'X', 'M', 'B', '1', 3,    0,    4,    0,
+    const uint8_t expected[XM_BOOTSTRAP_HEADER_SIZE] = {'X', 'M', 'B', '1', 4,    0,    4,    0,
                                                         4,   3,   2,   1,   0xc0, 0xb0, 0xa0, 0};
 
     xm_bootstrap_header_encode(&header, bytes);
@@ -46,7 +47,30 @@ START_TEST(bad_headers_are_refused)
     bytes[0] = 'X';
     bytes[4] = 1;
     ck_assert_xm_fails(xm_bootstrap_header_decode(bytes, &decoded), XM_ERR_UNSUPPORTED,
-                       "version 1, this build speaks 3");
+                       "version 1, this build speaks 4");
+}
+END_TEST
+
+/* A seed of another version would lead the fuzzer nowhere. */
+START_TEST(the_fuzzers_seeds_are_of_this_version)
+{
+    static const char *const seeds[] = {"challenge", "hello",     "welcome", "gather",
+                                        "gatherv",   "gatheredv", "fault",   "goodbye"};
+
+    for (size_t i = 0; i < sizeof(seeds) / sizeof(seeds[0]); ++i) {
+        xm_bootstrap_header_t header;
+        uint8_t bytes[XM_BOOTSTRAP_HEADER_SIZE];
+        char path[1024];
+        FILE *file;
+
+        (void)snprintf(path, sizeof(path), "%s/tests/fuzz/corpus/bootstrap_wire/%s",
+                       getenv("SOURCE_DIR"), seeds[i]);
+        file = fopen(path, "re");
+        ck_assert_msg(file != NULL, "%s", path);
+        ck_assert_uint_eq(fread(bytes, 1, sizeof(bytes), file), sizeof(bytes));
+        ck_assert_xm_ok(xm_bootstrap_header_decode(bytes, &header));
+        (void)fclose(file);
+    }
 }
 END_TEST
 
@@ -260,6 +284,7 @@ int main(void)
 
     tcase_add_test(tcase, header_survives);
     tcase_add_test(tcase, bad_headers_are_refused);
+    tcase_add_test(tcase, the_fuzzers_seeds_are_of_this_version);
     tcase_add_test(tcase, lengths_have_limits);
     tcase_add_test(tcase, identity_survives);
     tcase_add_test(tcase, absurd_identities_are_refused);

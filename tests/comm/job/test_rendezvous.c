@@ -318,15 +318,25 @@ END_TEST
 
 static atomic_int *hellos; /* of rank 1; shared */
 static bool counts_hellos, dies_after_sending;
+static bool is_another_build; /* its version differs in a bit, in what it says and what it reads */
 
-/* Stands before the C library's. All that a rank sends before its welcome is its hello. */
+enum { VERSION_AT = 4, HEADER = 16, OTHER_BIT = 0x40 };
+
+/* Stand before the C library's. All that a rank sends before its welcome is its hello. */
 ssize_t send(int fd, const void *bytes, size_t length, int flags)
 {
     ssize_t (*send_bytes)(int, const void *, size_t, int);
     void *symbol = dlsym(RTLD_NEXT, "send");
+    uint8_t changed[HEADER];
     ssize_t sent;
 
     memcpy(&send_bytes, &symbol, sizeof(send_bytes));
+    if (is_another_build && length >= HEADER) {
+        memcpy(changed, bytes, HEADER);
+        changed[VERSION_AT] ^= OTHER_BIT;
+        bytes = changed;
+        length = HEADER;
+    }
     sent = send_bytes(fd, bytes, length, flags);
     if (counts_hellos) {
         (void)atomic_fetch_add(hellos, 1);
@@ -336,6 +346,47 @@ ssize_t send(int fd, const void *bytes, size_t length, int flags)
     }
     return sent;
 }
+
+ssize_t recv(int fd, void *bytes, size_t length, int flags)
+{
+    ssize_t (*receive_bytes)(int, void *, size_t, int);
+    void *symbol = dlsym(RTLD_NEXT, "recv");
+    ssize_t received;
+
+    memcpy(&receive_bytes, &symbol, sizeof(receive_bytes));
+    received = receive_bytes(fd, bytes, length, flags);
+    if (is_another_build && received == HEADER) {
+        ((uint8_t *)bytes)[VERSION_AT] ^= OTHER_BIT;
+    }
+    return received;
+}
+
+/* Whichever of the two is the other build: each ends with one sentence that says so. */
+static int meet_another_build(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    double started = local_now();
+    xm_bootstrap_t *bootstrap;
+
+    is_another_build = env->rank == *(const int *)arg;
+    if (env->rank == 0) {
+        local_expect_fails(xm_bootstrap_create_tcp(env, listen_fd, 2.0, &bootstrap), XM_ERR_TIMEOUT,
+                           "1 of 2 ranks are missing: 1; connections turned away: 1 of another "
+                           "version of crossmesh");
+        return 0;
+    }
+    local_expect_fails(xm_bootstrap_create_tcp(env, -1, limit_s, &bootstrap), XM_ERR_UNSUPPORTED,
+                       "rank 1 runs another build of crossmesh than rank 0 at 127.0.0.1 port ");
+    local_expect(local_now() - started < limit_s / 2, "took %g s", local_now() - started);
+    return 0;
+}
+
+START_TEST(another_build_is_refused)
+{
+    int odd = _i;
+
+    local_job_run(2, JOB_LIMIT_S, meet_another_build, &odd);
+}
+END_TEST
 
 static int die_early(const xm_job_env_t *env, int listen_fd, void *arg)
 {
@@ -426,9 +477,9 @@ static const struct {
     {"XMB1\1\0\x2\0\0\0\0\0\x10\0\0\0", 16, false, LIMIT_S, XM_ERR_UNSUPPORTED,
      "version 1, this build speaks"},
     /* All blocks, 256 MiB of them, before a challenge. */
-    {"XMB1\3\0\5\0\1\0\0\0\0\0\0\x10", 16, false, LIMIT_S, XM_ERR_CORRUPT,
+    {"XMB1\4\0\5\0\1\0\0\0\0\0\0\x10", 16, false, LIMIT_S, XM_ERR_CORRUPT,
      "type 5 before its time"},
-    {"XMB1\3\0\x9\0\0\0\0\0\x14\0\0\0\x2\0\0\0................", 36, false, LIMIT_S, XM_ERR_CORRUPT,
+    {"XMB1\4\0\x9\0\0\0\0\0\x14\0\0\0\x2\0\0\0................", 36, false, LIMIT_S, XM_ERR_CORRUPT,
      "a challenge of 20 bytes"},
 };
 enum { FOREIGNERS = sizeof(foreigners) / sizeof(foreigners[0]) };
@@ -580,6 +631,7 @@ int main(void)
     tcase_add_test(tcase, a_bad_place_to_listen_is_named);
     tcase_add_test(tcase, differing_sizes_are_named);
     tcase_add_test(tcase, a_duplicate_rank_is_named);
+    tcase_add_loop_test(tcase, another_build_is_refused, 0, 2);
     tcase_add_test(tcase, a_death_during_the_rendezvous_is_named);
     tcase_add_test(tcase, a_dropped_connection_is_made_again);
     tcase_add_test(tcase, a_rank_0_that_dies_unwelcoming_is_named);

@@ -45,7 +45,8 @@ static void meet_and_leave(const xm_job_env_t *env, int listen_fd)
     xm_bootstrap_destroy(bootstrap);
 }
 
-static int connect_to_root(const xm_job_env_t *env)
+/* -1 with errno: nobody listens there. */
+static int try_root(const xm_job_env_t *env)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)env->master_port),
@@ -54,9 +55,19 @@ static int connect_to_root(const xm_job_env_t *env)
     int fd = socket(AF_INET, SOCK_STREAM, 0);
 
     local_expect(fd >= 0, "socket: %s", strerror(errno));
-    local_expect(connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0, "connect: %s",
-                 strerror(errno));
+    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
+        (void)close(fd);
+        return -1;
+    }
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    return fd;
+}
+
+static int connect_to_root(const xm_job_env_t *env)
+{
+    int fd = try_root(env);
+
+    local_expect(fd >= 0, "connect: %s", strerror(errno));
     return fd;
 }
 
@@ -67,13 +78,13 @@ static const struct {
 } garbage[] = {
     {"", 0},
     {"GET / HTTP/1.0\r\n\r\n", 18},
-    {"XMB1\3\0\1\0\0\0\0\0\xff\xff\xff\xff", 16},       /* a hello of 4 GiB */
-    {"XMB1\3\0\4\0\1\0\0\0\0\0\0\x10", 16},             /* an unasked gather of 256 MiB */
-    {"XMB1\3\0\1\0\0\0\0\0\x50\0\0\0half a hello", 28}, /* never completed */
-    {"XMB1\3\0\1\0\0\0\0\0\x3e\0\0\0"
+    {"XMB1\4\0\1\0\0\0\0\0\xff\xff\xff\xff", 16},       /* a hello of 4 GiB */
+    {"XMB1\4\0\4\0\1\0\0\0\0\0\0\x10", 16},             /* an unasked gather of 256 MiB */
+    {"XMB1\4\0\1\0\0\0\0\0\x50\0\0\0half a hello", 28}, /* never completed */
+    {"XMB1\4\0\1\0\0\0\0\0\x3e\0\0\0"
      "..............................................................",
      78},                                                     /* an absurd identity */
-    {"XMB1\3\0\6\0\0\0\0\0\0\0\0\0", 16},                     /* a goodbye */
+    {"XMB1\4\0\6\0\0\0\0\0\0\0\0\0", 16},                     /* a goodbye */
     {"XMB1\1\0\1\0\0\0\0\0\x0e\0\0\0", 16},                   /* another version */
     {"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24}, /* zeroes */
 };
@@ -143,7 +154,11 @@ static int drip(const xm_job_env_t *env, int *met)
     for (int byte = 0; __atomic_load_n(met, __ATOMIC_SEQ_CST) < 4 && local_now() < deadline;
          ++byte) {
         for (int i = 0; i < PER_ROUND && open_fds < CONNECTIONS; ++i) {
-            fds[open_fds++] = connect_to_root(env);
+            fds[open_fds] = try_root(env);
+            if (fds[open_fds] < 0) { /* the ranks have met: nobody listens any more */
+                break;
+            }
+            ++open_fds;
         }
         for (int i = 0; i < open_fds; ++i) {
             (void)send(fds[i], garbage[4].bytes + byte % 28, 1, MSG_NOSIGNAL);
