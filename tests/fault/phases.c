@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank hangs or dies at every moment at which the others are about to wait for it: while a worker
- * or a reshard is made, a reshard runs, the group shrinks, the worker ends. The linker puts these
- * functions between a room and those of the next one that wait; whoever comes through one is at a
- * moment of its own. */
+/* A rank hangs or dies at every moment at which the others are about to wait for it: while the
+ * ranks meet, a worker or a reshard is made, a reshard runs, the group shrinks, the worker ends.
+ * The linker puts these functions between a room and those of the next one that wait; whoever comes
+ * through one is at a moment of its own. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,6 +12,7 @@
 #include <crossmesh/group.h>
 #include <crossmesh/reshard.h>
 #include "comm/fault.h"
+#include "comm/job/bootstrap_link.h"
 #include "comm/worker/worker.h"
 #include "tests/comm/job/local_job.h"
 #include "xm_test.h"
@@ -21,16 +22,21 @@ enum { RANKS = 4, PER_HOST = 2, DEADLINE_S = 90, MOMENTS = 64, AT_ONCE = 6 };
 /* docs/failures.md promises this of the default settings. */
 static const double hang_s = 4.0, death_s = 0.5;
 
-enum { CREATING, PLANNING, RUNNING, SHRINKING, CLOSING, PHASES };
-static const char *const phases[PHASES] = {"creating", "planning", "running", "shrinking",
-                                           "closing"};
+/* What others get who wait for a rank that has not met them yet, and may just be late; and what
+ * rank 0 gets besides to say whom it misses. */
+static const double meet_s = 4.0, answer_s = 1.0;
+
+enum { MEETING, CREATING, PLANNING, RUNNING, SHRINKING, CLOSING, PHASES };
+static const char *const phases[PHASES] = {"meeting", "creating",  "planning",
+                                           "running", "shrinking", "closing"};
 /* What a rank does besides until the test sees that it knows: its machine's topology is read, it
  * opens another transport, it closes connections; and it waits for the processor. */
-static const double besides_s[PHASES] = {1.5, 0.5, 0.5, 5.0, 2.0};
+static const double besides_s[PHASES] = {0.5, 1.5, 0.5, 0.5, 5.0, 2.0};
 
 typedef struct {
     int signal, victim;
     int strike_at;         /* the moment; 0: nothing happens */
+    bool unmet;            /* that moment comes before all have met */
     int moments;           /* that the victim has come to … */
     int phase_of[MOMENTS]; /* … and where each was */
     double at;
@@ -52,6 +58,23 @@ static void moment(void)
     }
 }
 
+/* Of the frames by which ranks meet, the first two of each type: when the second is sent, some
+ * ranks have had theirs and others have not. */
+void __real_xm_bootstrap_link_send(xm_bootstrap_link_t *link, xm_bootstrap_type_t type,
+                                   uint32_t sequence, const void *payload, size_t length);
+void __wrap_xm_bootstrap_link_send(xm_bootstrap_link_t *link, xm_bootstrap_type_t type,
+                                   uint32_t sequence, const void *payload, size_t length);
+void __wrap_xm_bootstrap_link_send(xm_bootstrap_link_t *link, xm_bootstrap_type_t type,
+                                   uint32_t sequence, const void *payload, size_t length)
+{
+    static int sent[XM_BOOTSTRAP_ALIVE + 1];
+
+    if (phase == MEETING && ++sent[type] <= 2) {
+        moment();
+    }
+    __real_xm_bootstrap_link_send(link, type, sequence, payload, length);
+}
+
 xm_status_t __real_xm_bootstrap_allgather(xm_bootstrap_t *bootstrap, const void *send,
                                           void *receive, size_t length, double timeout);
 xm_status_t __wrap_xm_bootstrap_allgather(xm_bootstrap_t *bootstrap, const void *send,
@@ -59,6 +82,7 @@ xm_status_t __wrap_xm_bootstrap_allgather(xm_bootstrap_t *bootstrap, const void 
 xm_status_t __wrap_xm_bootstrap_allgather(xm_bootstrap_t *bootstrap, const void *send,
                                           void *receive, size_t length, double timeout)
 {
+    phase = phase == MEETING ? CREATING : phase;
     moment();
     return __real_xm_bootstrap_allgather(bootstrap, send, receive, length, timeout);
 }
@@ -115,17 +139,23 @@ void __wrap_xm_ucx_destroy(xm_transport_t *transport)
     __real_xm_ucx_destroy(transport);
 }
 
-/* A failure must name the victim, and nobody else. */
+/* A failure must name the victim, and nobody else. A rank that has not met the others may also be
+ * late, or be rank 0 that nobody has heard. */
 static void fails(xm_status_t status, const char *what)
 {
+    bool named, late = play->unmet && status == XM_ERR_TIMEOUT;
     char name[32];
 
     play->knew[own] = play->at > 0.0 ? local_now() - play->at : 0.0;
+    (void)snprintf(name, sizeof(name), play->unmet && play->victim > 0 ? "missing: %d" : "rank %d",
+                   play->victim);
+    named = strstr(xm_last_error(), name) != NULL;
     (void)snprintf(name, sizeof(name), "rank %d (", play->victim);
-    local_expect(
-        play->at > 0.0 && status == XM_ERR_PEER_DIED && strstr(xm_last_error(), name) != NULL,
-        "rank %d, %s %s, moment %d, %s: %s (%s)", own, play->signal == SIGSTOP ? "hang" : "death",
-        phases[phase], play->strike_at, what, xm_status_string(status), xm_last_error());
+    named = strstr(xm_last_error(), name) != NULL || (play->unmet && named);
+    local_expect(play->at > 0.0 && (status == XM_ERR_PEER_DIED || late) && named,
+                 "rank %d, %s %s, moment %d, %s: %s (%s)", own,
+                 play->signal == SIGSTOP ? "hang" : "death", phases[phase], play->strike_at, what,
+                 xm_status_string(status), xm_last_error());
 }
 
 /* Rows on all ranks become columns on all ranks. */
@@ -185,6 +215,10 @@ static int live(const xm_job_env_t *env, int listen_fd, void *arg)
     (void)snprintf(host, sizeof(host), "host%d", own / PER_HOST);
     params.listen_fd = listen_fd;
     params.host = host;
+    if (play->unmet) { /* rank 0, which knows who is missing, shall be the first to speak */
+        params.timeout = local_timeout(meet_s) + (own > 0 && play->victim > 0 ? 2.0 : 0.0);
+    }
+    moment();
     status = xm_worker_create(env, &params, &worker);
     if (status < 0) {
         fails(status, "create");
@@ -260,12 +294,13 @@ static void strike_everywhere(int signal, double limit)
     int count[PHASES] = {0}, played = 0, late = 0;
 
     for (size_t v = 0; v < sizeof(victims) / sizeof(*victims); ++v) {
-        int moments;
+        int moments, met[MOMENTS];
 
         plays[0] = (play_t){.signal = signal, .victim = victims[v]};
         begin(&jobs[0], &plays[0]);
         finish(&jobs[0], &plays[0]);
         moments = plays[0].moments;
+        memcpy(met, plays[0].phase_of, sizeof(met));
         ck_assert_int_gt(moments, 8);
         ck_assert_int_lt(moments, MOMENTS - 1);
         for (int first = 1; first <= moments; first += AT_ONCE) {
@@ -273,6 +308,7 @@ static void strike_everywhere(int signal, double limit)
 
             for (int i = 0; i < running; ++i) {
                 plays[i] = (play_t){.signal = signal, .victim = victims[v], .strike_at = first + i};
+                plays[i].unmet = met[first + i] == MEETING;
                 begin(&jobs[i], &plays[i]);
             }
             for (int i = 0; i < running; ++i) {
@@ -280,13 +316,14 @@ static void strike_everywhere(int signal, double limit)
             }
             for (int i = 0; i < running; ++i, ++played) {
                 int where = plays[i].phase_of[plays[i].strike_at];
+                double most = plays[i].unmet ? meet_s + answer_s : limit;
 
                 ck_assert_double_gt(plays[i].at, 0.0);
                 for (int rank = 0; rank < RANKS; ++rank) {
                     if (rank != victims[v]) {
                         knew[where][count[where]++] = plays[i].knew[rank];
-                        late += plays[i].knew[rank] > local_timeout(limit + besides_s[where]);
-                        if (plays[i].knew[rank] > limit + besides_s[where]) {
+                        late += plays[i].knew[rank] > local_timeout(most + besides_s[where]);
+                        if (plays[i].knew[rank] > most + besides_s[where]) {
                             printf("rank %d, %s, moment %d: rank %d knew after %.3f s\n",
                                    victims[v], phases[where], plays[i].strike_at, rank,
                                    plays[i].knew[rank]);
