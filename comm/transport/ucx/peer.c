@@ -23,10 +23,12 @@ static void on_endpoint_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 }
 
 /* True for what UCX says of a peer whose memory or port is gone, and not of one that it has no
- * transport for. */
-static bool means_gone(ucs_status_t status)
+ * transport for. "Unreachable" may be either; over TCP it is what a connection is refused with at
+ * once when the own NIC is down or has no route, and whose fault that is the detectors know. */
+static bool means_gone(const xm_ucx_rail_t *rail, ucs_status_t status)
 {
-    return status == UCS_ERR_SHMEM_SEGMENT || xm_ucx_status(status, false) == XM_ERR_PEER_DIED;
+    return status == UCS_ERR_SHMEM_SEGMENT || xm_ucx_status(status, false) == XM_ERR_PEER_DIED ||
+           (status == UCS_ERR_UNREACHABLE && rail->tcp_only);
 }
 
 /* Makes the endpoint of a lane, unless it has one. */
@@ -73,9 +75,10 @@ xm_status_t xm_ucx_connect(xm_ucx_peer_t *peer)
                 xm_rails_broken(&peer->base, i, "%s", ucs_status_string(status));
                 continue;
             }
-            if (means_gone(status)) {
-                xm_rails_report(&peer->base, "its connection failed (%s)",
-                                ucs_status_string(status));
+            if (means_gone(xm_ucx_rail_of(peer, i), status)) {
+                xm_rails_report(&peer->base, "its connection failed (%s%s%s)",
+                                ucs_status_string(status), tls != NULL ? ", UCX_TLS=" : "",
+                                tls != NULL ? tls : "");
                 return xm_rails_peer_error(&peer->base);
             }
             return xm_error_set(XM_ERR_UNREACHABLE, "rank %d: UCX has no path to rank %d: %s%s%s",

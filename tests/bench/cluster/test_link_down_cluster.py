@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Links and hosts that fail in an emulated cluster: found in 5 s at default settings, by everybody, with a name."""
+import json
 import os
 import re
 import signal
@@ -15,8 +16,15 @@ LIMIT = 5.0 * max(1.0, float(os.environ.get("CK_TIMEOUT_MULTIPLIER", "1")))
 PORT = "29611"
 
 
+def sent_bytes(host):
+    """What a host has sent over its NICs."""
+    links = json.loads(lab.on(host, "ip", "-s", "-j", "link").stdout)
+    return sum(link["stats64"]["tx"]["bytes"] for link in links if link["ifname"].startswith("nic"))
+
+
 def start_job(source, target, *words):
-    """One rank per host; a reshard without end from one rank to another. Waits until it runs."""
+    """One rank per host; a reshard without end from one rank to another. Waits until bytes move: on a busy machine that may
+    be long after the table has begun."""
     processes = []
     for rank in range(3):
         environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="3", MASTER_ADDR="10.77.0.1", MASTER_PORT=PORT)
@@ -27,7 +35,10 @@ def start_job(source, target, *words):
     for line in processes[0].stdout:
         if "%bound" in line:
             break
-    time.sleep(1.5)
+    end = time.monotonic() + 12 * LIMIT
+    while sent_bytes(source) < 8e6 and time.monotonic() < end and processes[0].poll() is None:
+        time.sleep(0.1)
+    time.sleep(0.5)
     return processes
 
 
