@@ -222,21 +222,12 @@ xm_status_t xm_config_check(void)
 /* All settings that must be equal on all ranks, as one text that ranks compare. */
 char *xm_config_fingerprint(char *buffer, size_t size)
 {
-    size_t used = 0;
-
     buffer[0] = '\0';
     for (int id = 0; id < XM_CONFIG_COUNT; ++id) {
-        int length;
-
-        if (!rows[id].uniform) {
-            continue;
+        if (rows[id].uniform) {
+            xm_text_list_add(buffer, size, " ", "%s=%s", rows[id].name,
+                             xm_config_string((xm_config_id_t)id));
         }
-        length = snprintf(buffer + used, size - used, "%s%s=%s", used > 0 ? " " : "", rows[id].name,
-                          xm_config_string((xm_config_id_t)id));
-        if (length < 0 || (size_t)length >= size - used) {
-            break;
-        }
-        used += (size_t)length;
     }
     return buffer;
 }

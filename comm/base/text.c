@@ -97,7 +97,6 @@ xm_status_t xm_text_choose(const char *what, const char *name, const char *const
     /* The search is cheap and choices are made at the start, so it is done before it is needed. */
     const char *nearest = xm_text_nearest(name, names, count);
     char known[512];
-    size_t used = 0;
 
     for (size_t i = 0; i < count; ++i) {
         if (strcmp(name, names[i]) == 0) {
@@ -109,9 +108,8 @@ xm_status_t xm_text_choose(const char *what, const char *name, const char *const
         return XM_INVALID("unknown %s '%s'; did you mean %s?", what, name, nearest);
     }
     known[0] = '\0';
-    for (size_t i = 0; i < count && used < sizeof(known); ++i) {
-        used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", i > 0 ? ", " : "",
-                                 names[i]);
+    for (size_t i = 0; i < count; ++i) {
+        xm_text_list_add(known, sizeof(known), ", ", "%s", names[i]);
     }
     return XM_INVALID("unknown %s '%s'; known are %s", what, name, known);
 }

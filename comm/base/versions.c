@@ -15,6 +15,8 @@
 
 #include <crossmesh/version.h>
 
+#include "comm/base/text.h"
+
 /* The interface of libibverbs has no version, but the file that was loaded has:
  * libibverbs.so.1.14.44.0. */
 static void read_verbs(char *version)
@@ -101,15 +103,11 @@ char *xm_versions_format(const xm_versions_t *versions, char *buffer, size_t siz
                  {"hwloc API", versions->hwloc},
                  {"NVIDIA driver", versions->nvidia},
                  {"Linux", versions->kernel}};
-    size_t used = 0;
 
     buffer[0] = '\0';
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && used < size; ++i) {
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); ++i) {
         if (parts[i].version[0] != '\0') {
-            int length = snprintf(buffer + used, size - used, "%s%s %s", used > 0 ? ", " : "",
-                                  parts[i].name, parts[i].version);
-
-            used += length > 0 ? (size_t)length : 0;
+            xm_text_list_add(buffer, size, ", ", "%s %s", parts[i].name, parts[i].version);
         }
     }
     return buffer;

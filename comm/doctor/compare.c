@@ -92,7 +92,6 @@ static void describe(const xm_card_t *cards, int ranks, int aspect, xm_finding_t
     /* Settings are long lists, so only the first word that differs is shown. */
     bool one_word = aspect == XM_ASPECT_SETTINGS;
     int odd = 0;
-    size_t used;
 
     for (int rank = 0; rank < ranks; ++rank) {
         odd += strcmp(cards[rank].text[aspect], usual) != 0;
@@ -103,21 +102,22 @@ static void describe(const xm_card_t *cards, int ranks, int aspect, xm_finding_t
     }
     finding->severity = aspects[aspect].severity;
     (void)snprintf(finding->advice, sizeof(finding->advice), "%s", aspects[aspect].advice);
-    used = one_word ? 0
-                    : (size_t)snprintf(finding->text, sizeof(finding->text), "%s on %d ranks",
-                                       or_none(usual), ranks - odd);
+    finding->text[0] = '\0';
+    if (!one_word) {
+        (void)snprintf(finding->text, sizeof(finding->text), "%s on %d ranks", or_none(usual),
+                       ranks - odd);
+    }
     /* A thousand odd ranks do not fit; the first ones are enough to find the cause. */
-    for (int rank = 0; rank < ranks && used + 1 < sizeof(finding->text); ++rank) {
+    for (int rank = 0; rank < ranks; ++rank) {
         const char *text = cards[rank].text[aspect];
 
         if (strcmp(text, usual) == 0) {
             continue;
         }
         text = one_word ? first_difference(text, usual) : or_none(text);
-        used += (size_t)snprintf(finding->text + used, sizeof(finding->text) - used,
-                                 "%srank %d (%s) has %.*s", used > 0 ? "; " : "", rank,
-                                 cards[rank].host,
-                                 one_word ? (int)strcspn(text, " ") : (int)strlen(text), text);
+        xm_text_list_add(finding->text, sizeof(finding->text), "; ", "rank %d (%s) has %.*s", rank,
+                         cards[rank].host, one_word ? (int)strcspn(text, " ") : (int)strlen(text),
+                         text);
     }
 }
 

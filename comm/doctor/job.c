@@ -55,8 +55,6 @@ static void set_text(xm_card_t *card, xm_aspect_t aspect, const char *text)
 /* Lists the different MTUs of a host's ports, "4096" or "1024 4096". */
 static void format_rdma_mtus(const xm_doctor_facts_t *facts, char *text, size_t size)
 {
-    size_t used = 0;
-
     text[0] = '\0';
     for (int mtu = 256; mtu <= 4096; mtu *= 2) {
         bool found = false;
@@ -64,8 +62,8 @@ static void format_rdma_mtus(const xm_doctor_facts_t *facts, char *text, size_t 
         for (int i = 0; i < facts->ports; ++i) {
             found = found || facts->port[i].mtu == mtu;
         }
-        if (found && used < size) {
-            used += (size_t)snprintf(text + used, size - used, "%s%d", used > 0 ? " " : "", mtu);
+        if (found) {
+            xm_text_list_add(text, size, " ", "%d", mtu);
         }
     }
 }

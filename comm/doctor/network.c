@@ -230,7 +230,6 @@ static void visit_interface(xm_doctor_t *doctor, const char *name, void *arg)
     interfaces_t *found = arg;
     char state[32] = "", type[64];
     int64_t mtu, speed = 0;
-    size_t used = strlen(found->list);
 
     if (!xm_doctor_read(doctor, type, sizeof(type), "/sys/class/net/%s/device/vendor", name) &&
         !xm_doctor_read(doctor, type, sizeof(type), "/sys/class/net/%s/device/modalias", name)) {
@@ -245,8 +244,7 @@ static void visit_interface(xm_doctor_t *doctor, const char *name, void *arg)
     found->fastest = speed > found->fastest ? speed : found->fastest;
     ++found->count;
     add_mtu(found, mtu);
-    (void)snprintf(found->list + used, sizeof(found->list) - used, "%s%s %lld",
-                   used > 0 ? ", " : "", name, (long long)mtu);
+    xm_text_list_add(found->list, sizeof(found->list), ", ", "%s %lld", name, (long long)mtu);
 }
 
 /* Unequal MTUs lose large packets; small ones cost processor time at high rates. */
@@ -277,13 +275,11 @@ void xm_doctor_format_mtus(const char *root, char *text, size_t size)
     xm_doctor_params_t params = {.root = root};
     xm_doctor_t doctor = {.params = &params};
     interfaces_t found = {0};
-    size_t used = 0;
 
     text[0] = '\0';
     (void)xm_doctor_list(&doctor, "/sys/class/net", visit_interface, &found);
-    for (int i = 0; i < found.different && used < size; ++i) {
-        used += (size_t)snprintf(text + used, size - used, "%s%lld", used > 0 ? " " : "",
-                                 (long long)found.mtu[i]);
+    for (int i = 0; i < found.different; ++i) {
+        xm_text_list_add(text, size, " ", "%lld", (long long)found.mtu[i]);
     }
 }
 

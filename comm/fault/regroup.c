@@ -17,7 +17,7 @@
 /* LOOK_MS: the longest sleep between two looks. GRACE_S: a member waits this much longer than its
  * deadline, because the centre is about to say who is missing. REPEATS: how often a centre says
  * that it gives up. */
-enum { LOOK_MS = 50, LISTED_RANKS = 8, REPEATS = 3 };
+enum { LOOK_MS = 50, REPEATS = 3 };
 static const double GRACE_S = 1.0;
 
 typedef struct {
@@ -97,20 +97,18 @@ static void refuse(const meeting_t *meeting, int rank, int about, xm_status_t st
     xm_detector_say(meeting->params->detector, rank, &frame);
 }
 
-/* Lists the ranks for which `which` is true, the first eight by number. */
+/* Lists the ranks for which `which` is true. */
 static int list_ranks(const meeting_t *meeting, bool (*which)(const meeting_t *, int), char *text,
                       size_t size)
 {
-    size_t used = 0;
     int count = 0;
 
     text[0] = '\0';
     for (int rank = 0; rank < meeting->size; ++rank) {
-        if (which(meeting, rank) && count++ < LISTED_RANKS) {
-            used += (size_t)snprintf(text + used, size - used, "%s%d", used > 0 ? ", " : "", rank);
+        if (which(meeting, rank)) {
+            xm_bootstrap_list_rank(text, size, rank, &count);
         }
     }
-    (void)snprintf(text + used, size - used, "%s", count > LISTED_RANKS ? " …" : "");
     return count;
 }
 

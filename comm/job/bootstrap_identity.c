@@ -56,26 +56,59 @@ char *xm_bootstrap_peer_name(const xm_bootstrap_tcp_t *self, int rank, char *buf
     return buffer;
 }
 
-/* Lists the ranks that are missing, the first eight by number: a sentence with a thousand
- * numbers would not be read. */
+/* A sentence with a thousand numbers would not be read. */
+void xm_bootstrap_list_rank(char *text, size_t size, int rank, int *count)
+{
+    if (++*count <= LISTED_RANKS) {
+        xm_text_list_add(text, size, ", ", "%d", rank);
+    } else if (*count == LISTED_RANKS + 1) {
+        xm_text_list_add(text, size, " ", "…");
+    }
+}
+
 int xm_bootstrap_list_ranks(const xm_bootstrap_tcp_t *self,
                             bool (*missing)(const xm_bootstrap_peer_t *peer), char *text,
                             size_t size)
 {
-    size_t used = 0;
     int count = 0;
 
     text[0] = '\0';
     for (int rank = 1; rank < self->base.size; ++rank) {
-        if (!missing(&self->peers[rank])) {
-            continue;
-        }
-        ++count;
-        if (count <= LISTED_RANKS && used < size) {
-            used += (size_t)snprintf(text + used, size - used, "%s%d", count > 1 ? ", " : "", rank);
-        } else if (count == LISTED_RANKS + 1 && used < size) {
-            used += (size_t)snprintf(text + used, size - used, " …");
+        if (missing(&self->peers[rank])) {
+            xm_bootstrap_list_rank(text, size, rank, &count);
         }
     }
     return count;
+}
+
+/* It fails only where there are no random bytes. */
+xm_status_t xm_bootstrap_challenge(xm_bootstrap_link_t *link, int fd, int epoll, uint64_t key,
+                                   const xm_job_secret_t *secret, uint8_t nonce[XM_JOB_NONCE_SIZE])
+{
+    xm_bootstrap_challenge_t words = {.secret = secret->length > 0};
+    uint8_t bytes[XM_BOOTSTRAP_CHALLENGE_SIZE];
+    xm_status_t status = xm_job_secret_random(nonce, XM_JOB_NONCE_SIZE);
+
+    if (status < 0) {
+        (void)close(fd);
+        return status;
+    }
+    if (xm_bootstrap_link_open(link, fd, epoll, key) < 0) {
+        return XM_OK; /* it has gone again */
+    }
+    link->expected = 1u << XM_BOOTSTRAP_HELLO;
+    memcpy(words.nonce, nonce, sizeof(words.nonce));
+    xm_bootstrap_challenge_encode(&words, bytes);
+    xm_bootstrap_link_send(link, XM_BOOTSTRAP_CHALLENGE, 0, bytes, sizeof(bytes));
+    return XM_OK;
+}
+
+/* Compares in constant time. */
+bool xm_bootstrap_is_proven(const xm_job_secret_t *secret, const uint8_t nonce[XM_JOB_NONCE_SIZE],
+                            const xm_bootstrap_hello_t *hello)
+{
+    uint8_t proof[XM_JOB_PROOF_SIZE];
+
+    xm_bootstrap_prove(secret, "rank", hello->nonce, nonce, &hello->identity, proof);
+    return xm_job_secret_equal(proof, hello->proof);
 }

@@ -80,5 +80,8 @@ xm_status_t xm_bootstrap_set_guard(xm_bootstrap_t *bootstrap, const xm_bootstrap
 xm_status_t xm_bootstrap_create_pmix(const xm_job_env_t *env, double timeout,
                                      xm_bootstrap_t **bootstrap);
 
+/** Adds a rank to a text that lists the first eight by number; @p count has all of them. */
+void xm_bootstrap_list_rank(char *text, size_t size, int rank, int *count);
+
 /** The name this rank's host goes by in sentences: XM_HOST, else the host name. */
 void xm_bootstrap_own_host(char *host, size_t size);

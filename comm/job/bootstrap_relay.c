@@ -106,8 +106,8 @@ static xm_status_t connect_by_card(xm_bootstrap_tcp_t *self, const xm_bootstrap_
                                    double deadline, double timeout)
 {
     xm_addresses_t addresses = {.count = card->count};
-    char place[XM_BOOTSTRAP_CARD_ADDRESSES * (INET6_ADDRSTRLEN + 2) + 16], text[INET6_ADDRSTRLEN];
-    size_t used = 0;
+    char place[XM_BOOTSTRAP_CARD_ADDRESSES * (INET6_ADDRSTRLEN + 2) + 16] = "",
+                                                                      text[INET6_ADDRSTRLEN];
 
     if (card->port == 0 || card->count == 0) {
         return xm_error_set(XM_ERR_UNREACHABLE, "rank 0 cannot listen for the other ranks");
@@ -118,11 +118,10 @@ static xm_status_t connect_by_card(xm_bootstrap_tcp_t *self, const xm_bootstrap_
         if (getnameinfo((const struct sockaddr *)&addresses.list[i].socket,
                         addresses.list[i].length, text, sizeof(text), NULL, 0,
                         NI_NUMERICHOST) == 0) {
-            used += (size_t)snprintf(place + used, sizeof(place) - used, "%s%s", i > 0 ? ", " : "",
-                                     text);
+            xm_text_list_add(place, sizeof(place), ", ", "%s", text);
         }
     }
-    (void)snprintf(place + used, sizeof(place) - used, " port %d", card->port);
+    xm_text_list_add(place, sizeof(place), " ", "port %d", card->port);
     return xm_bootstrap_rendezvous_connect(self, &addresses, place, deadline, timeout);
 }
 

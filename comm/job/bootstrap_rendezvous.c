@@ -89,32 +89,6 @@ static void drop(void *arg, int slot)
     turn_away(arg, &((reception_t *)arg)->strangers[slot], FOREIGN);
 }
 
-/* Asks whoever has connected for its proof. The nonce is new for each connection, so a recorded
- * answer is worth nothing. */
-static xm_status_t challenge(reception_t *reception, int slot, int fd, int64_t now)
-{
-    xm_bootstrap_challenge_t words = {.secret = reception->self->secret.length > 0};
-    stranger_t *stranger = &reception->strangers[slot];
-    uint8_t bytes[XM_BOOTSTRAP_CHALLENGE_SIZE];
-    xm_status_t status = xm_job_secret_random(stranger->nonce, sizeof(stranger->nonce));
-
-    stranger->since = now;
-    stranger->proven = false;
-    if (status < 0) {
-        (void)close(fd);
-        return status;
-    }
-    if (xm_bootstrap_link_open(&stranger->link, fd, reception->self->epoll,
-                               (uint64_t)slot | XM_BOOTSTRAP_KEY_STRANGER) < 0) {
-        return XM_OK; /* it has gone again */
-    }
-    stranger->link.expected = 1u << XM_BOOTSTRAP_HELLO;
-    memcpy(words.nonce, stranger->nonce, sizeof(words.nonce));
-    xm_bootstrap_challenge_encode(&words, bytes);
-    xm_bootstrap_link_send(&stranger->link, XM_BOOTSTRAP_CHALLENGE, 0, bytes, sizeof(bytes));
-    return XM_OK;
-}
-
 /* Accepts a batch of connections, then lets those that have spoken be heard: a flood must not
  * starve them. */
 static xm_status_t accept_strangers(reception_t *reception)
@@ -131,7 +105,12 @@ static xm_status_t accept_strangers(reception_t *reception)
         if (slot < 0) {
             break; /* none left, or one that is gone again */
         }
-        status = challenge(reception, slot, fd, now);
+        reception->strangers[slot].since = now;
+        reception->strangers[slot].proven = false;
+        status =
+            xm_bootstrap_challenge(&reception->strangers[slot].link, fd, reception->self->epoll,
+                                   (uint64_t)slot | XM_BOOTSTRAP_KEY_STRANGER,
+                                   &reception->self->secret, reception->strangers[slot].nonce);
     }
     return status; /* a listener with more stays readable */
 }
@@ -179,23 +158,9 @@ static xm_status_t admit(reception_t *reception, stranger_t *stranger,
 static void send_refusal(xm_bootstrap_link_t *link, xm_status_t status, const char *sentence)
 {
     xm_bootstrap_fault_t fault = {.rank = -1, .status = status};
-    uint8_t bytes[XM_BOOTSTRAP_FAULT_SIZE];
 
     (void)snprintf(fault.sentence, sizeof(fault.sentence), "%s", sentence);
-    xm_bootstrap_link_send(link, XM_BOOTSTRAP_REFUSAL, 0, bytes,
-                           xm_bootstrap_fault_encode(&fault, bytes));
-}
-
-/* Compares in constant time. Without a secret the proof has an empty key and shows only that
- * nothing was garbled. */
-static bool is_proven(const reception_t *reception, const stranger_t *stranger,
-                      const xm_bootstrap_hello_t *hello)
-{
-    uint8_t proof[XM_JOB_PROOF_SIZE];
-
-    xm_bootstrap_prove(&reception->self->secret, "rank", hello->nonce, stranger->nonce,
-                       &hello->identity, proof);
-    return xm_job_secret_equal(proof, hello->proof);
+    xm_bootstrap_send_fault(link, XM_BOOTSTRAP_REFUSAL, &fault);
 }
 
 /* Reads the answer to the challenge. XM_OK: a rank of this job has said hello. XM_IN_PROGRESS:
@@ -218,7 +183,7 @@ static xm_status_t hear(reception_t *reception, stranger_t *stranger, xm_bootstr
     if (status != XM_OK) {
         return status;
     }
-    stranger->proven = is_proven(reception, stranger, hello);
+    stranger->proven = xm_bootstrap_is_proven(&reception->self->secret, stranger->nonce, hello);
     if (!stranger->proven) {
         (void)snprintf(sentence, sizeof(sentence),
                        "rank %d does not know the secret of the job that listens there: "
@@ -260,33 +225,25 @@ static bool is_absent(const xm_bootstrap_peer_t *peer)
     return peer->host == NULL;
 }
 
-/* Writes "; connections turned away: 3 of others, 1 without the job's secret", or nothing: it
- * goes with a timeout, whose cause it often is. */
-static void describe_turned_away(const reception_t *reception, char *text, size_t size)
+/* Whoever was turned away goes with the timeout, whose cause it often is: "3 of others, 1 without
+ * the job's secret". */
+static xm_status_t ranks_are_missing(const reception_t *reception)
 {
     static const char *const who[REASONS] = {"of others", "of another version of crossmesh",
                                              "without the job's secret"};
-    size_t used = 0;
-
-    text[0] = '\0';
-    for (int reason = 0; reason < REASONS; ++reason) {
-        if (reception->turned_away[reason] > 0 && used < size) {
-            used += (size_t)snprintf(text + used, size - used, "%s%d %s",
-                                     used == 0 ? "; connections turned away: " : ", ",
-                                     reception->turned_away[reason], who[reason]);
-        }
-    }
-}
-
-static xm_status_t ranks_are_missing(const reception_t *reception)
-{
-    char list[128], turned_away[DESCRIPTION];
+    char list[128], away[DESCRIPTION] = "";
     int missing = xm_bootstrap_list_ranks(reception->self, is_absent, list, sizeof(list));
 
-    describe_turned_away(reception, turned_away, sizeof(turned_away));
+    for (int reason = 0; reason < REASONS; ++reason) {
+        if (reception->turned_away[reason] > 0) {
+            xm_text_list_add(away, sizeof(away), ", ", "%d %s", reception->turned_away[reason],
+                             who[reason]);
+        }
+    }
     return xm_error_set(XM_ERR_TIMEOUT,
-                        "rendezvous timed out after %g s: %d of %d ranks are missing: %s%s",
-                        reception->timeout, missing, reception->self->base.size, list, turned_away);
+                        "rendezvous timed out after %g s: %d of %d ranks are missing: %s%s%s",
+                        reception->timeout, missing, reception->self->base.size, list,
+                        away[0] != '\0' ? "; connections turned away: " : "", away);
 }
 
 static xm_status_t serve(reception_t *reception, const struct epoll_event *event)

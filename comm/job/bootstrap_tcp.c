@@ -23,8 +23,8 @@
  * its last frames. */
 enum { EVENTS = 64, FIN_MS = 1000 };
 
-static void send_fault(xm_bootstrap_link_t *link, xm_bootstrap_type_t type,
-                       const xm_bootstrap_fault_t *fault)
+void xm_bootstrap_send_fault(xm_bootstrap_link_t *link, xm_bootstrap_type_t type,
+                             const xm_bootstrap_fault_t *fault)
 {
     uint8_t bytes[XM_BOOTSTRAP_FAULT_SIZE];
 
@@ -41,7 +41,7 @@ void xm_bootstrap_tcp_settle(xm_bootstrap_tcp_t *self, const xm_bootstrap_fault_
     self->base.fault = *fault;
     if (self->base.rank == 0) {
         for (int rank = 1; rank < self->base.size; ++rank) {
-            send_fault(&self->peers[rank].link, XM_BOOTSTRAP_FAULT, fault);
+            xm_bootstrap_send_fault(&self->peers[rank].link, XM_BOOTSTRAP_FAULT, fault);
         }
     }
     if (self->guarded) {
@@ -180,7 +180,8 @@ static void drain_link(xm_bootstrap_tcp_t *self, int rank, xm_bootstrap_fault_t 
             xm_bootstrap_tcp_fault_of(self, rank, XM_ERR_CORRUPT,
                                       "sent bytes that are no bootstrap frame", &found);
             if (self->base.rank == 0) {
-                send_fault(link, XM_BOOTSTRAP_FAULT, &found); /* the last thing it hears */
+                xm_bootstrap_send_fault(link, XM_BOOTSTRAP_FAULT,
+                                        &found); /* the last thing it hears */
             }
         }
         keep_worse(fault, &found);
@@ -209,7 +210,7 @@ static void renew(xm_bootstrap_tcp_t *self, int rank, int fd)
         xm_bootstrap_tcp_offer(self);
     }
     if (self->base.rank == 0 && self->base.fault.status != XM_OK) {
-        send_fault(&peer->link, XM_BOOTSTRAP_FAULT, &self->base.fault);
+        xm_bootstrap_send_fault(&peer->link, XM_BOOTSTRAP_FAULT, &self->base.fault);
     }
 }
 
@@ -225,7 +226,7 @@ static void hear_guard(xm_bootstrap_tcp_t *self, xm_bootstrap_fault_t *fault)
     }
     if (self->guard.failed(self->guard.arg, &found)) {
         if (self->base.rank != 0 && self->base.fault.status == XM_OK) {
-            send_fault(&self->peers[0].link, XM_BOOTSTRAP_ABORT, &found);
+            xm_bootstrap_send_fault(&self->peers[0].link, XM_BOOTSTRAP_ABORT, &found);
         }
         keep_worse(fault, &found);
     }
@@ -352,7 +353,7 @@ static void tcp_abort(xm_bootstrap_t *bootstrap, const char *sentence)
     }
     (void)snprintf(fault.sentence, sizeof(fault.sentence), "%s", sentence);
     if (bootstrap->rank != 0) {
-        send_fault(&self->peers[0].link, XM_BOOTSTRAP_ABORT, &fault);
+        xm_bootstrap_send_fault(&self->peers[0].link, XM_BOOTSTRAP_ABORT, &fault);
     }
     (void)snprintf(what, sizeof(what), "gave up: %s", sentence);
     xm_bootstrap_tcp_fault_of(self, bootstrap->rank, XM_ERR_CANCELED, what, &fault);
@@ -366,7 +367,7 @@ static void tcp_mark_failed(xm_bootstrap_t *bootstrap, const xm_bootstrap_fault_
     xm_bootstrap_tcp_t *self = (xm_bootstrap_tcp_t *)bootstrap;
 
     if (bootstrap->fault.status == XM_OK && bootstrap->rank != 0) {
-        send_fault(&self->peers[0].link, XM_BOOTSTRAP_ABORT, fault);
+        xm_bootstrap_send_fault(&self->peers[0].link, XM_BOOTSTRAP_ABORT, fault);
         if (self->guarded) {
             self->guard.tell(self->guard.arg, fault, true);
         }

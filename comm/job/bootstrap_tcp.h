@@ -94,6 +94,20 @@ void xm_bootstrap_prove(const xm_job_secret_t *secret, const char *role,
                         const uint8_t other[XM_JOB_NONCE_SIZE],
                         const xm_bootstrap_identity_t *identity, uint8_t proof[XM_JOB_PROOF_SIZE]);
 
+/** Asks whoever has connected by @p fd, which is closed on failure, for its proof over a new @p
+ * nonce, so a recorded answer is worth nothing. */
+xm_status_t xm_bootstrap_challenge(xm_bootstrap_link_t *link, int fd, int epoll, uint64_t key,
+                                   const xm_job_secret_t *secret, uint8_t nonce[XM_JOB_NONCE_SIZE]);
+
+/** Whether a hello proves that its sender knows the secret. Without one the proof has an empty key
+ * and shows only that nothing was garbled. */
+bool xm_bootstrap_is_proven(const xm_job_secret_t *secret, const uint8_t nonce[XM_JOB_NONCE_SIZE],
+                            const xm_bootstrap_hello_t *hello);
+
+/** Sends a frame that has a fault. */
+void xm_bootstrap_send_fault(xm_bootstrap_link_t *link, xm_bootstrap_type_t type,
+                             const xm_bootstrap_fault_t *fault);
+
 /** This rank, as it introduces itself. */
 void xm_bootstrap_identify(const xm_bootstrap_tcp_t *self, xm_bootstrap_identity_t *identity);
 

@@ -52,25 +52,14 @@ static void refuse(xm_member_t *member, xm_status_t status)
     (void)shutdown(member->link.fd, SHUT_WR);
 }
 
-/* Asks who has connected for its proof. */
+/* Who has connected and gone again leaves the place free. */
 static void challenge(xm_place_t *place, int slot, int fd)
 {
-    xm_bootstrap_challenge_t words = {.secret = place->secret.length > 0};
     xm_member_t *member = &place->members[slot];
-    uint8_t bytes[XM_BOOTSTRAP_CHALLENGE_SIZE];
 
     *member = (xm_member_t){.link.fd = -1, .since = xm_clock_ns()};
-    if (xm_job_secret_random(member->nonce, sizeof(member->nonce)) < 0) {
-        (void)close(fd);
-        return;
-    }
-    if (xm_bootstrap_link_open(&member->link, fd, place->epoll, (uint64_t)slot) < 0) {
-        return;
-    }
-    member->link.expected = 1u << XM_BOOTSTRAP_HELLO;
-    memcpy(words.nonce, member->nonce, sizeof(words.nonce));
-    xm_bootstrap_challenge_encode(&words, bytes);
-    xm_bootstrap_link_send(&member->link, XM_BOOTSTRAP_CHALLENGE, 0, bytes, sizeof(bytes));
+    (void)xm_bootstrap_challenge(&member->link, fd, place->epoll, (uint64_t)slot, &place->secret,
+                                 member->nonce);
 }
 
 /* Answers a hello with a proof of its own, or with a refusal where the other side knows no secret
@@ -78,7 +67,7 @@ static void challenge(xm_place_t *place, int slot, int fd)
 static bool greet(xm_place_t *place, xm_member_t *member)
 {
     xm_bootstrap_fault_t fault = {.rank = -1, .status = XM_ERR_MISMATCH};
-    uint8_t proof[XM_JOB_PROOF_SIZE], bytes[XM_BOOTSTRAP_FAULT_SIZE];
+    uint8_t bytes[XM_BOOTSTRAP_WELCOME_SIZE];
     xm_bootstrap_welcome_t welcome = {.identity = {.size = 1, .pid = (int)getpid()}};
     xm_bootstrap_hello_t hello;
 
@@ -86,14 +75,12 @@ static bool greet(xm_place_t *place, xm_member_t *member)
         return false;
     }
     member->identity = hello.identity;
-    xm_bootstrap_prove(&place->secret, "rank", hello.nonce, member->nonce, &hello.identity, proof);
-    if (!xm_job_secret_equal(proof, hello.proof)) {
+    if (!xm_bootstrap_is_proven(&place->secret, member->nonce, &hello)) {
         (void)snprintf(fault.sentence, sizeof(fault.sentence),
                        "rank %d (host %s, pid %d) does not know the secret of the meeting at %s",
                        hello.identity.rank, hello.identity.host, hello.identity.pid,
                        place->address);
-        xm_bootstrap_link_send(&member->link, XM_BOOTSTRAP_REFUSAL, 0, bytes,
-                               xm_bootstrap_fault_encode(&fault, bytes));
+        xm_bootstrap_send_fault(&member->link, XM_BOOTSTRAP_REFUSAL, &fault);
         return false;
     }
     member->proven = true;

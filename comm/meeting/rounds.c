@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LISTED = 8 };
-
 /* How long the others' word that a rank has died may come before the end of its connection here. */
 static const int64_t LAST_WORD_NS = INT64_C(8000000000);
 
@@ -49,18 +47,16 @@ bool xm_world_is_complete(const xm_world_t *world)
 const char *xm_world_name_missing(const xm_world_t *world, bool idle, char *text, size_t size)
 {
     member_is_t is = idle ? is_ready : is_there;
-    char list[LISTED * 12] = "";
-    size_t used = 0;
+    char list[128] = "";
     int count = 0;
 
     for (int rank = 0; rank < world->size; ++rank) {
-        if (!is(world->members[rank]) && ++count <= LISTED) {
-            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%d",
-                                     count > 1 ? ", " : "", rank);
+        if (!is(world->members[rank])) {
+            xm_bootstrap_list_rank(list, sizeof(list), rank, &count);
         }
     }
-    (void)snprintf(text, size, "%s %s%s of world '%s' (%d ranks)", count > 1 ? "ranks" : "rank",
-                   list, count > LISTED ? ", …" : "", world->name, world->size);
+    (void)snprintf(text, size, "%s %s of world '%s' (%d ranks)", count > 1 ? "ranks" : "rank", list,
+                   world->name, world->size);
     return text;
 }
 

@@ -111,23 +111,16 @@ xm_status_t xm_worker_open_metrics(xm_worker_t *worker)
 /* Writes "mlx5_0:1 (200 Gbit/s), mlx5_1:1": what the transport has opened. */
 static void format_nics(const xm_counters_t *counters, char *buffer, size_t size)
 {
-    size_t used = 0;
-
     buffer[0] = '\0';
-    for (int nic = 0; nic < xm_counters_nics(counters) && used < size; ++nic) {
+    for (int nic = 0; nic < xm_counters_nics(counters); ++nic) {
         xm_nic_counts_t counts;
         char rate[32] = "";
-        int length;
 
         xm_counters_nic(counters, nic, &counts);
         if (counts.rate > 0) {
             (void)snprintf(rate, sizeof(rate), " (%g Gbit/s)", (double)counts.rate * 1e-9);
         }
-        length =
-            snprintf(buffer + used, size - used, "%s%s%s", used > 0 ? ", " : "", counts.name, rate);
-        /* snprintf() returns what it would have written, so `used` may pass the end, and the loop
-         * stops. */
-        used += length > 0 ? (size_t)length : 0;
+        xm_text_list_add(buffer, size, ", ", "%s%s", counts.name, rate);
     }
 }
 

@@ -134,12 +134,10 @@ static void say(xm_rails_t *rails)
 {
     const xm_rails_peer_t *peer = rails->peer;
     char left[XM_NICS_MAX * (XM_NICS_NAME_SIZE + 2)] = "";
-    size_t used = 0;
 
     for (int lane = 0; lane < peer->stripe.rails; ++lane) {
-        if (xm_rails_uses(rails, lane) && used < sizeof(left)) {
-            used += (size_t)snprintf(left + used, sizeof(left) - used, "%s%s", used > 0 ? ", " : "",
-                                     xm_rails_nic(rails, lane)->name);
+        if (xm_rails_uses(rails, lane)) {
+            xm_text_list_add(left, sizeof(left), ", ", "%s", xm_rails_nic(rails, lane)->name);
         }
     }
     for (int lane = 0; lane < peer->stripe.rails; ++lane) {

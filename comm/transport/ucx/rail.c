@@ -278,14 +278,12 @@ static char *report_of(ucp_context_h context, ucp_ep_h ep)
 
 void xm_ucx_append_word(char *text, size_t size, const char *word, size_t length)
 {
-    size_t used = strlen(text);
-
     for (const char *at = text; *at != '\0'; at += strcspn(at, " "), at += *at == ' ') {
         if (strcspn(at, " ") == length && strncmp(at, word, length) == 0) {
             return;
         }
     }
-    (void)snprintf(text + used, size - used, "%s%.*s", used > 0 ? " " : "", (int)length, word);
+    xm_text_list_add(text, size, " ", "%.*s", (int)length, word);
 }
 
 /* The next device in a report of a context after @p at, which has lines "#      resource 1  :

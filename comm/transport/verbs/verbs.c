@@ -104,11 +104,9 @@ xm_status_t xm_transport_verbs_lanes(xm_transport_t *transport, int rank, char *
     peer = &self->peers[rank];
     buffer[0] = '\0';
     for (int rail = 0; rail < peer->base.stripe.rails; ++rail) {
-        size_t used = strlen(buffer);
-
         if (xm_rails_uses(peer->base.rails, rail)) {
-            (void)snprintf(buffer + used, size - used, "%s%s > %s", used > 0 ? " + " : "",
-                           self->offer.port[rail].name, peer->there[rail]);
+            xm_text_list_add(buffer, size, " + ", "%s > %s", self->offer.port[rail].name,
+                             peer->there[rail]);
         }
     }
     return XM_OK;
