@@ -28,17 +28,15 @@ static const double DEFAULT_INTERVAL_S = 1.0;
 
 void xm_detector_signal(int fd)
 {
-    uint64_t one = 1;
-
     /* It can only fail when the counter is full, and then the reader is awake. */
-    (void)!write(fd, &one, sizeof(one));
+    (void)eventfd_write(fd, 1);
 }
 
 void xm_detector_drain(int fd)
 {
-    uint64_t count;
+    eventfd_t count;
 
-    (void)!read(fd, &count, sizeof(count));
+    (void)eventfd_read(fd, &count);
 }
 
 /* The flag is what the application's thread looks at while it is busy, the descriptor what wakes it
@@ -257,23 +255,30 @@ static void on_answer(xm_detector_t *self, const xm_frame_t *answer)
     }
 }
 
+/* The latest connection of a rank counts: if it has made another, it knows why. */
+static void on_attached(void *arg, int rank, int fd)
+{
+    xm_detector_t *self = arg;
+
+    if (self->slots[rank].link >= 0) {
+        (void)close(self->slots[rank].link);
+    }
+    self->slots[rank].link = fd;
+    xm_detector_signal(self->guard_fd);
+}
+
 /* A rank wants a connection for the bootstrap. It is a member of the group that this rank is in,
  * or will ask again. */
 static void on_attach(xm_detector_t *self, const xm_frame_t *attach, const xm_courier_way_t *way)
 {
-    xm_detector_slot_t *slot = &self->slots[attach->sender];
     xm_frame_t frame = {.type = XM_FRAME_ATTACHED, .about = -1, .generation = self->generation};
 
     if (way->guest < 0 || self->muted || attach->generation != self->generation ||
-        slot->group_rank < 0) {
+        self->slots[attach->sender].group_rank < 0) {
         return;
     }
     xm_courier_reply(self->courier, attach->sender, &frame, way);
-    if (slot->link >= 0) {
-        (void)close(slot->link);
-    }
-    slot->link = xm_courier_take(self->courier, way);
-    xm_detector_signal(self->guard_fd);
+    on_attached(self, attach->sender, xm_courier_take(self->courier, way));
 }
 
 /* A frame of a regrouping, of a rank that the group has gone on without, or that has not heard yet
@@ -392,17 +397,6 @@ static void on_refused(void *arg, int rank, bool sure)
     xm_liveness_refused(self->liveness, rank, sure, xm_clock_ns());
 }
 
-static void on_attached(void *arg, int rank, int fd)
-{
-    xm_detector_t *self = arg;
-
-    if (self->slots[rank].link >= 0) {
-        (void)close(self->slots[rank].link);
-    }
-    self->slots[rank].link = fd;
-    xm_detector_signal(self->guard_fd);
-}
-
 /* What the transport has received of a watched rank is a sign of life of it. */
 static void look_at_traffic(xm_detector_t *self, int64_t now)
 {
@@ -510,7 +504,7 @@ static xm_status_t start_thread(xm_detector_t *self)
 
 void xm_detector_forget(xm_detector_t *self)
 {
-    for (int rank = 0; rank < self->endpoints->size; ++rank) {
+    for (int rank = 0; rank < self->endpoints->size && self->slots != NULL; ++rank) {
         free(self->slots[rank].said);
         self->slots[rank].said = NULL;
     }
@@ -525,8 +519,8 @@ static void free_detector(xm_detector_t *self)
             (void)close(fds[i]);
         }
     }
+    xm_detector_forget(self);
     for (int rank = 0; rank < self->endpoints->size && self->slots != NULL; ++rank) {
-        free(self->slots[rank].said);
         if (self->slots[rank].link >= 0) {
             (void)close(self->slots[rank].link);
         }
@@ -564,10 +558,7 @@ xm_status_t xm_detector_create(const xm_endpoints_t *endpoints, double interval,
     }
     status = xm_liveness_create(endpoints->size, endpoints->rank, self->interval, interval > 0.0,
                                 &self->liveness);
-    if (status == XM_OK) {
-        status = xm_courier_create(endpoints, &self->courier);
-    }
-    if (status == XM_OK) {
+    if (status == XM_OK && (status = xm_courier_create(endpoints, &self->courier)) == XM_OK) {
         self->polls =
             calloc((size_t)xm_courier_poll_count(self->courier) + 1, sizeof(*self->polls));
     }

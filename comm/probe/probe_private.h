@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a probe: probe.c (order, sharing, profile), comm/probe/nic.c (streams),
- * comm/probe/collective.c (collectives). */
+/* The inside of a probe: probe.c (order, sharing), result.c (the profile), comm/probe/nic.c
+ * (streams), comm/probe/collective.c (collectives). */
 #pragma once
 
 #include "comm/probe/collective_library.h"
 #include "comm/probe/probe.h"
+#include "comm/probe/profile.h"
 #include "comm/profile.h"
 #include "comm/probe/state.h"
 
@@ -42,6 +43,13 @@ xm_status_t xm_probe_finish_step(xm_probe_t *probe, const char *step, const doub
  * byte cost all ranks. */
 enum { XM_PROBE_RATE_NUMBERS = 3 };
 
+/* What a rank says of its device; and what it copies at least, however many ranks use the caches.
+ */
+enum {
+    XM_PROBE_DEVICE_NUMBERS = sizeof(xm_probe_device_t) / sizeof(double),
+    XM_PROBE_COPY_BYTES = 32 << 20
+};
+
 /* NIC rates of every host in both directions, and what the ranks of a host reach among themselves.
  * Steps "nic/<host>/out", "nic/<host>/in", "nic/both", "fabric", empty when they were not measured.
  */
@@ -57,6 +65,9 @@ xm_status_t xm_probe_measure_collectives(xm_probe_t *probe);
 
 /* Adds these curves, or the note, to the profile. */
 xm_status_t xm_probe_add_collectives(xm_probe_t *probe, xm_cluster_profile_t **profile);
+
+/* The profile, without collectives. */
+xm_status_t xm_probe_make_profile(xm_probe_t *probe, xm_cluster_profile_t **profile);
 
 /* Name of the step of a host's direction. */
 char *xm_probe_nic_step(int host, bool out, char *buffer, size_t size);

@@ -14,8 +14,7 @@
 
 #include "comm/base.h"
 
-/* RESIZED_SIZE: room for what a resize adds to the provenance. */
-enum { MAX_DEVICES = 1 << 24, MAX_COLLECTIVES = 4096, MAX_OP_TIMES = 65536, RESIZED_SIZE = 96 };
+enum { MAX_DEVICES = 1 << 24, MAX_COLLECTIVES = 4096, MAX_OP_TIMES = 65536 };
 
 struct xm_cluster_profile {
     xm_cluster_profile_params_t has; /* texts and arrays lie in the arena */
@@ -31,6 +30,26 @@ const char *xm_link_class_name(xm_link_class_t link)
     return link_names[link];
 }
 
+#define NUMBER(section, key, member)                                                               \
+    {                                                                                              \
+        section, key, offsetof(xm_cluster_profile_params_t, member)                                \
+    }
+const xm_profile_number_t xm_profile_numbers[XM_PROFILE_NUMBERS] = {
+    NUMBER("nic", "spread", nic_spread),
+    NUMBER("nic", "both_ways_bytes_per_s", nic_both_ways),
+    NUMBER("nic", "both_ways_spread", nic_both_ways_spread),
+    NUMBER("fabric", "bytes_per_s", host_fabric),
+    NUMBER("fabric", "spread", host_fabric_spread),
+    NUMBER("cores", "per_host", cores_per_host),
+    NUMBER("cores", "nic_s_per_byte", nic_cpu),
+    NUMBER("cores", "host_s_per_byte", host_cpu),
+};
+
+double *xm_profile_number(xm_cluster_profile_params_t *params, const xm_profile_number_t *number)
+{
+    return (double *)(void *)((char *)params + number->offset);
+}
+
 /* Written so that NaN and infinity fail as well. */
 static xm_status_t check_positive(const char *key, double value)
 {
@@ -40,17 +59,8 @@ static xm_status_t check_positive(const char *key, double value)
     return XM_OK;
 }
 
-/* For numbers that may be unknown: 0 means that nobody has measured them. */
-static xm_status_t check_not_negative(const char *key, double value)
-{
-    if (!isfinite(value) || value < 0) {
-        return XM_INVALID("%s is %g; it must not be negative", key, value);
-    }
-    return XM_OK;
-}
-
 /* The product is bounded before it is computed, so it cannot overflow. */
-static xm_status_t check_sizes(int hosts, int devices_per_host)
+xm_status_t xm_cluster_profile_check_sizes(int hosts, int devices_per_host)
 {
     if (hosts < 1) {
         return XM_INVALID("hosts is %d; it must be at least 1", hosts);
@@ -80,7 +90,7 @@ static xm_status_t check_devices(const xm_cluster_profile_params_t *params)
 }
 
 /* Checks what is optional: hosts that differ, racks. */
-static xm_status_t check_network(const xm_cluster_profile_params_t *params)
+static xm_status_t check_network(xm_cluster_profile_params_t *params)
 {
     xm_status_t status;
 
@@ -97,15 +107,14 @@ static xm_status_t check_network(const xm_cluster_profile_params_t *params)
     if (params->nics_per_host < 0) {
         return XM_INVALID("nic.per_host is %d; it must be at least 1", params->nics_per_host);
     }
-    if ((status = check_not_negative("nic.spread", params->nic_spread)) < 0 ||
-        (status = check_not_negative("nic.both_ways_bytes_per_s", params->nic_both_ways)) < 0 ||
-        (status = check_not_negative("nic.both_ways_spread", params->nic_both_ways_spread)) < 0 ||
-        (status = check_not_negative("fabric.bytes_per_s", params->host_fabric)) < 0 ||
-        (status = check_not_negative("fabric.spread", params->host_fabric_spread)) < 0 ||
-        (status = check_not_negative("cores.per_host", params->cores_per_host)) < 0 ||
-        (status = check_not_negative("cores.nic_s_per_byte", params->nic_cpu)) < 0 ||
-        (status = check_not_negative("cores.host_s_per_byte", params->host_cpu)) < 0) {
-        return status;
+    for (int n = 0; n < XM_PROFILE_NUMBERS; ++n) {
+        const xm_profile_number_t *number = &xm_profile_numbers[n];
+        double value = *xm_profile_number(params, number);
+
+        if (!isfinite(value) || value < 0) {
+            return XM_INVALID("%s.%s is %g; it must not be negative", number->section, number->key,
+                              value);
+        }
     }
     if (params->hosts_per_rack < 0) {
         return XM_INVALID("uplink.hosts_per_rack is %d; it must be at least 1",
@@ -184,7 +193,7 @@ static xm_status_t check_curves(const xm_cluster_profile_params_t *params)
 }
 
 /* Checks everything; the sentence has the JSON path of the first mistake, whoever made it. */
-static xm_status_t check(const xm_cluster_profile_params_t *params)
+static xm_status_t check(xm_cluster_profile_params_t *params)
 {
     xm_status_t status;
 
@@ -195,7 +204,7 @@ static xm_status_t check(const xm_cluster_profile_params_t *params)
     if (params->provenance == NULL || params->provenance[0] == '\0') {
         return XM_INVALID("provenance is empty; it must say how the numbers came about");
     }
-    status = check_sizes(params->hosts, params->devices_per_host);
+    status = xm_cluster_profile_check_sizes(params->hosts, params->devices_per_host);
     if (status == XM_OK) {
         status = check_devices(params);
     }
@@ -292,14 +301,11 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
     /* Without racks the uplink's rate has no meaning, and equal profiles should have equal
      * fields. */
     has->uplink_bandwidth = own.hosts_per_rack > 0 ? xm_curve_rounded(own.uplink_bandwidth) : 0;
-    has->nic_spread = xm_curve_rounded(own.nic_spread);
-    has->nic_both_ways = xm_curve_rounded(own.nic_both_ways);
-    has->nic_both_ways_spread = xm_curve_rounded(own.nic_both_ways_spread);
-    has->host_fabric = xm_curve_rounded(own.host_fabric);
-    has->host_fabric_spread = xm_curve_rounded(own.host_fabric_spread);
-    has->cores_per_host = xm_curve_rounded(own.cores_per_host);
-    has->nic_cpu = xm_curve_rounded(own.nic_cpu);
-    has->host_cpu = xm_curve_rounded(own.host_cpu);
+    for (int n = 0; n < XM_PROFILE_NUMBERS; ++n) {
+        double *value = xm_profile_number(has, &xm_profile_numbers[n]);
+
+        *value = xm_curve_rounded(*value);
+    }
     has->gradient_overlap = xm_curve_rounded(own.gradient_overlap);
     has->runtime = xm_runtime_rounded(&own.runtime);
     own_hosts(&made->memory, has);
@@ -324,137 +330,9 @@ xm_cluster_profile_params_t xm_cluster_profile_params_of(const xm_cluster_profil
     return profile->has;
 }
 
-/* The same cluster with other sizes. Hosts that are added repeat the known ones in turn;
- * devices that are added to a host share its memory, since a host gains no memory by being cut
- * finer. The provenance records the change. */
-xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int hosts,
-                                      int devices_per_host, xm_cluster_profile_t **resized)
-{
-    if (XM_IS_NULL(profile) || XM_IS_NULL(resized)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
-    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
-    size_t size = strlen(profile->has.provenance) + RESIZED_SIZE;
-    char *provenance = NULL;
-    double *rates = NULL, share = 1.0;
-    xm_cluster_device_t *devices = NULL;
-    xm_status_t status = check_sizes(hosts, devices_per_host);
-
-    if (status < 0) {
-        return status;
-    }
-    provenance = malloc(size);
-    rates = malloc((size_t)hosts * sizeof(*rates));
-    devices = malloc((size_t)hosts * sizeof(*devices));
-    if (provenance == NULL || rates == NULL || devices == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
-        goto free_all;
-    }
-    (void)snprintf(provenance, size, "%s; resized from %d x %d to %d x %d devices",
-                   profile->has.provenance, profile->has.hosts, profile->has.devices_per_host,
-                   hosts, devices_per_host);
-    params.provenance = provenance;
-    params.hosts = hosts;
-    params.devices_per_host = devices_per_host;
-    /* Fewer devices on a host do not get more memory each: the others are just not used. */
-    if (devices_per_host > profile->has.devices_per_host) {
-        share = (double)profile->has.devices_per_host / devices_per_host;
-    }
-    params.device.memory_bytes *= share;
-    for (int h = 0; h < hosts; ++h) {
-        rates[h] = xm_cluster_profile_host_nic_bandwidth(profile, h);
-        devices[h] = xm_cluster_profile_host_device(profile, h);
-        devices[h].memory_bytes *= share;
-    }
-    /* Lists are passed on only where there were some, so a uniform cluster stays uniform. */
-    params.host_nic_bandwidth = profile->has.host_nic_bandwidth != NULL ? rates : NULL;
-    params.host_device = profile->has.host_device != NULL ? devices : NULL;
-    status = xm_cluster_profile_create(&params, resized);
-
-free_all:
-    free(devices);
-    free(rates);
-    free(provenance);
-    return status;
-}
-
-/* Adds collectives; one that is there already is replaced by the newer measurement. */
-xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t *profile,
-                                               const xm_collective_curve_t *added, size_t count,
-                                               const char *note, xm_cluster_profile_t **extended)
-{
-    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
-    size_t size = strlen(profile->has.provenance) + strlen(note) + sizeof("; ");
-    char *provenance = malloc(size);
-    xm_collective_curve_t *all = calloc(profile->has.collective_count + count + 1, sizeof(*all));
-    size_t kept = 0;
-    xm_status_t status;
-
-    if (provenance == NULL || all == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
-        goto free_all;
-    }
-    for (size_t i = 0; i < profile->has.collective_count; ++i) {
-        /* The new ones come after those that are kept, so the order of old entries does not
-         * change. */
-        bool replaced = false;
-
-        for (size_t j = 0; j < count; ++j) {
-            replaced =
-                replaced || xm_collective_curve_same(&profile->has.collectives[i], &added[j]);
-        }
-        if (!replaced) {
-            all[kept++] = profile->has.collectives[i];
-        }
-    }
-    for (size_t j = 0; j < count; ++j) {
-        all[kept++] = added[j];
-    }
-    (void)snprintf(provenance, size, "%s; %s", profile->has.provenance, note);
-    params.provenance = provenance;
-    params.collectives = all;
-    params.collective_count = kept;
-    status = xm_cluster_profile_create(&params, extended);
-
-free_all:
-    free(all);
-    free(provenance);
-    return status;
-}
-
-/* A changed copy, because profiles are immutable; the value is checked as in any creation. */
-xm_status_t xm_cluster_profile_set_gradient_overlap(const xm_cluster_profile_t *profile,
-                                                    double overlap, xm_cluster_profile_t **changed)
-{
-    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
-
-    params.gradient_overlap = overlap;
-    return xm_cluster_profile_create(&params, changed);
-}
-
 const xm_runtime_t *xm_cluster_profile_runtime(const xm_cluster_profile_t *profile)
 {
     return &profile->has.runtime;
-}
-
-xm_status_t xm_cluster_profile_set_runtime(const xm_cluster_profile_t *profile,
-                                           const xm_runtime_t *runtime, const char *note,
-                                           xm_cluster_profile_t **changed)
-{
-    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
-    size_t size = strlen(profile->has.provenance) + strlen(note) + sizeof("; ");
-    char *provenance = malloc(size);
-    xm_status_t status;
-
-    if (provenance == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
-    }
-    (void)snprintf(provenance, size, "%s; %s", profile->has.provenance, note);
-    params.provenance = provenance;
-    params.runtime = *runtime;
-    status = xm_cluster_profile_create(&params, changed);
-    free(provenance);
-    return status;
 }
 
 /* The measured time of a similar operation, or the roofline's if there is none. */

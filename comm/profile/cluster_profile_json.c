@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The JSON form of a cluster profile, docs/cluster-profile.md. Reading only brings texts into
- * parameters and leaves checking numbers to xm_cluster_profile_create(), so files and programs
- * are held to the same rules. Strings stay the document's while it is read. What a profile may
- * leave out is left out when it has nothing to say, so files of simple clusters stay short. */
+/* Reading cluster profiles, docs/cluster-profile.md. It only brings texts into parameters and
+ * leaves checking numbers to xm_cluster_profile_create(), so files and programs are held to the
+ * same rules. Strings stay the document's while it is read. */
 #include "comm/profile/cluster_profile_private.h"
 
 #include <jansson.h>
@@ -14,8 +13,7 @@
 #include "comm/profile/shipped.h"
 #include "comm/base.h"
 
-/* The version that is written; older files are read too. */
-enum { FORMAT_VERSION = 2, OLDEST_VERSION = 1, PATH_SIZE = 96 };
+enum { OLDEST_VERSION = 1, PATH_SIZE = 96 };
 
 /* The version is looked at before unknown keys: a newer file should be called newer, not
  * misspelt. */
@@ -24,15 +22,14 @@ static xm_status_t check_version(const json_t *root)
     int version = 0;
     xm_status_t status = xm_json_int(root, "version", &version);
 
-    if (status == XM_OK && (version < OLDEST_VERSION || version > FORMAT_VERSION)) {
+    if (status == XM_OK && (version < OLDEST_VERSION || version > XM_PROFILE_VERSION)) {
         return XM_UNSUPPORTED("version is %d; this program reads versions %d to %d", version,
-                              OLDEST_VERSION, FORMAT_VERSION);
+                              OLDEST_VERSION, XM_PROFILE_VERSION);
     }
     return status;
 }
 
-/* The keys of a device's rates: of any number, of each type, of its memory. */
-static const char *rate_key(int rate)
+const char *xm_profile_rate_key(int rate)
 {
     return rate == XM_NUMBER_ANY     ? "flop_per_s"
            : rate == XM_NUMBER_COUNT ? "memory_bytes_per_s"
@@ -56,7 +53,7 @@ static xm_status_t read_rates(const json_t *object, const char *place, const cha
     {
         int n = first;
 
-        while (n <= last && strcmp(rate_key(n), name) != 0) {
+        while (n <= last && strcmp(xm_profile_rate_key(n), name) != 0) {
             ++n;
         }
         if (n > last) {
@@ -114,6 +111,36 @@ static xm_status_t read_device(const json_t *object, const char *place, bool typ
                            : status;
 }
 
+/* Reads the numbers of a section that may be unknown. One that is made of them alone may be
+ * missing; where it is there, its first number is needed. */
+static xm_status_t read_numbers(const json_t *root, const char *section, bool alone,
+                                xm_cluster_profile_params_t *params)
+{
+    const json_t *object = json_object_get(root, section);
+    const char *keys[XM_PROFILE_NUMBERS];
+    double *values[XM_PROFILE_NUMBERS];
+    char path[PATH_SIZE];
+    size_t count = 0;
+    xm_status_t status = XM_OK;
+
+    for (int n = 0; n < XM_PROFILE_NUMBERS; ++n) {
+        if (strcmp(xm_profile_numbers[n].section, section) == 0) {
+            values[count] = xm_profile_number(params, &xm_profile_numbers[n]);
+            keys[count++] = xm_profile_numbers[n].key;
+        }
+    }
+    if (alone && object != NULL && (status = xm_json_object(root, section, &object)) == XM_OK) {
+        (void)snprintf(path, sizeof(path), "%s.", section);
+        status = xm_json_check_keys(object, path, keys, count);
+    }
+    for (size_t i = 0; status == XM_OK && object != NULL && i < count; ++i) {
+        (void)snprintf(path, sizeof(path), "%s.%s", section, keys[i]);
+        status = alone && i == 0 ? xm_json_number(object, path, values[i])
+                                 : xm_json_optional_number(object, path, values[i]);
+    }
+    return status;
+}
+
 /* Reads everything but the curves. Strings stay the document's. */
 static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *params)
 {
@@ -146,11 +173,7 @@ static xm_status_t read_head(const json_t *root, xm_cluster_profile_params_t *pa
                                      sizeof(nic_keys) / sizeof(nic_keys[0]))) < 0 ||
         (json_object_get(nic, "per_host") != NULL &&
          (status = xm_json_int(nic, "per_host", &params->nics_per_host)) < 0) ||
-        (status = xm_json_optional_number(nic, "nic.spread", &params->nic_spread)) < 0 ||
-        (status = xm_json_optional_number(nic, "nic.both_ways_bytes_per_s",
-                                          &params->nic_both_ways)) < 0 ||
-        (status = xm_json_optional_number(nic, "nic.both_ways_spread",
-                                          &params->nic_both_ways_spread)) < 0) {
+        (status = read_numbers(root, "nic", false, params)) < 0) {
         return status;
     }
     /* The errors of all these calls already name the key, so they are passed on as they are. */
@@ -254,46 +277,6 @@ static xm_status_t read_uplink(const json_t *root, xm_cluster_profile_params_t *
     return xm_json_number(uplink, "uplink.bytes_per_s", &params->uplink_bandwidth);
 }
 
-/* Reads an object that may be missing: its first number is needed, others may be missing. */
-static xm_status_t read_numbers(const json_t *root, const char *section, const char *const *keys,
-                                double *const *values, int count)
-{
-    const json_t *object = json_object_get(root, section);
-    char path[PATH_SIZE];
-    xm_status_t status;
-
-    if (object == NULL) {
-        return XM_OK;
-    }
-    (void)snprintf(path, sizeof(path), "%s.", section);
-    if ((status = xm_json_object(root, section, &object)) < 0 ||
-        (status = xm_json_check_keys(object, path, keys, (size_t)count)) < 0) {
-        return status;
-    }
-    for (int i = 0; status == XM_OK && i < count; ++i) {
-        (void)snprintf(path, sizeof(path), "%s.%s", section, keys[i]);
-        status = i == 0 ? xm_json_number(object, path, values[i])
-                        : xm_json_optional_number(object, path, values[i]);
-    }
-    return status;
-}
-
-static xm_status_t read_fabric(const json_t *root, xm_cluster_profile_params_t *params)
-{
-    static const char *const keys[] = {"bytes_per_s", "spread"};
-    double *const values[] = {&params->host_fabric, &params->host_fabric_spread};
-
-    return read_numbers(root, "fabric", keys, values, 2);
-}
-
-static xm_status_t read_cores(const json_t *root, xm_cluster_profile_params_t *params)
-{
-    static const char *const keys[] = {"per_host", "nic_s_per_byte", "host_s_per_byte"};
-    double *const values[] = {&params->cores_per_host, &params->nic_cpu, &params->host_cpu};
-
-    return read_numbers(root, "cores", keys, values, 3);
-}
-
 /* Reads the type of an entry, which may be missing. */
 static xm_status_t read_type(const json_t *entry, const char *place, xm_number_t *number)
 {
@@ -374,7 +357,8 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
 
     /* Up to here nothing is allocated, so these may return at once. */
     if (status < 0 || (status = read_uplink(root, &params)) < 0 ||
-        (status = read_fabric(root, &params)) < 0 || (status = read_cores(root, &params)) < 0 ||
+        (status = read_numbers(root, "fabric", true, &params)) < 0 ||
+        (status = read_numbers(root, "cores", true, &params)) < 0 ||
         (status = xm_runtime_from_json(root, &params.runtime)) < 0 ||
         (status = xm_json_object(root, "curves", &curves)) < 0) {
         return status;
@@ -447,9 +431,7 @@ static xm_status_t not_found(const char *path)
         return xm_error_restore(&error);
     }
     for (size_t i = 0; (name = xm_cluster_shipped_name(i)) != NULL; ++i) {
-        size_t length = strlen(names);
-
-        (void)snprintf(names + length, sizeof(names) - length, "%s%s", i > 0 ? ", " : "", name);
+        xm_text_list_add(names, sizeof(names), ", ", "%s", name);
     }
     return XM_NOT_FOUND("%s: no such file, and no cluster that ships (%s)", path, names);
 }
@@ -472,195 +454,6 @@ xm_status_t xm_cluster_profile_load(const char *path, xm_cluster_profile_t **pro
         status = shipped != NULL
                      ? xm_cluster_profile_from_text(shipped, strlen(shipped), path, profile)
                      : not_found(path);
-    }
-    free(text);
-    return status;
-}
-
-/* The curve's reference goes to the document that it is packed into. */
-static json_t *curve_to_json(const xm_cluster_profile_t *profile, xm_link_class_t link)
-{
-    size_t points;
-    const xm_curve_point_t *curve = xm_cluster_profile_curve(profile, link, &points);
-
-    return xm_curve_to_json(curve, xm_cluster_profile_spread(profile, link), points);
-}
-
-/* An absent key reads as 0, so a 0 need not be written. */
-static void add_positive(json_t *object, const char *key, double value)
-{
-    if (value > 0) {
-        (void)json_object_set_new(object, key, json_real(value));
-    }
-}
-
-/* Takes the member, which is left out when it has nothing to say. */
-static void add_object(json_t *object, const char *key, json_t *member)
-{
-    if (json_object_size(member) > 0) {
-        (void)json_object_set(object, key, member);
-    }
-    json_decref(member);
-}
-
-static json_t *device_to_json(xm_cluster_device_t device)
-{
-    json_t *object = json_pack("{s:f,s:f,s:f}", "flop_per_s", device.flops, "memory_bytes",
-                               device.memory_bytes, "memory_bytes_per_s", device.memory_bandwidth);
-    json_t *rates = json_object(), *spread = json_object();
-
-    for (int n = 0; n < XM_NUMBER_COUNT; ++n) {
-        add_positive(rates, rate_key(n), device.number_flops[n]);
-        add_positive(spread, rate_key(n), device.number_spread[n]);
-    }
-    add_positive(spread, rate_key(XM_NUMBER_COUNT), device.memory_spread);
-    add_object(object, "flop_per_s_of", rates);
-    add_object(object, "spread", spread);
-    add_positive(object, "price_per_hour", device.price);
-    return object;
-}
-
-static void add_cores(const xm_cluster_profile_t *profile, json_t *root)
-{
-    json_t *cores = json_object();
-    double per_host, nic, host;
-
-    xm_cluster_profile_processors(profile, &per_host, &nic, &host);
-    if (per_host > 0) {
-        add_positive(cores, "per_host", per_host);
-        add_positive(cores, "nic_s_per_byte", nic);
-        add_positive(cores, "host_s_per_byte", host);
-    }
-    add_object(root, "cores", cores);
-}
-
-/* Rates of links that may be unknown, with their spreads. */
-static void add_links(const xm_cluster_profile_t *profile, json_t *root)
-{
-    xm_cluster_profile_params_t has = xm_cluster_profile_params_of(profile);
-    json_t *nic = json_object_get(root, "nic"), *curves = json_object_get(root, "curves");
-    json_t *fabric = json_object();
-
-    add_positive(nic, "spread", has.nic_spread);
-    add_positive(nic, "both_ways_bytes_per_s", has.nic_both_ways);
-    add_positive(nic, "both_ways_spread", has.nic_both_ways_spread);
-    if (has.host_fabric > 0) {
-        add_positive(fabric, "bytes_per_s", has.host_fabric);
-        add_positive(fabric, "spread", has.host_fabric_spread);
-    }
-    add_object(root, "fabric", fabric);
-    for (int link = XM_LINK_HOT; link < XM_LINK_CURVES; ++link) {
-        if (has.curve_points[link] > 0) {
-            (void)json_object_set_new(curves, xm_link_class_name((xm_link_class_t)link),
-                                      curve_to_json(profile, (xm_link_class_t)link));
-        }
-    }
-}
-
-/* Adds the parts that a profile may leave out. */
-static void add_optional(const xm_cluster_profile_t *profile, json_t *root)
-{
-    size_t count;
-    const xm_op_time_t *op_times = xm_cluster_profile_op_times(profile, &count);
-
-    /* The list is written if the profile has one, and then it names all hosts. */
-    if (xm_cluster_profile_hosts_differ(profile)) {
-        json_t *rates = json_array();
-
-        for (int h = 0; h < xm_cluster_profile_hosts(profile); ++h) {
-            (void)json_array_append_new(
-                rates, json_real(xm_cluster_profile_host_nic_bandwidth(profile, h)));
-        }
-        (void)json_object_set_new(json_object_get(root, "nic"), "hosts", rates);
-    }
-    if (xm_cluster_profile_devices_differ(profile)) {
-        json_t *devices = json_array();
-
-        for (int h = 0; h < xm_cluster_profile_hosts(profile); ++h) {
-            (void)json_array_append_new(devices,
-                                        device_to_json(xm_cluster_profile_host_device(profile, h)));
-        }
-        (void)json_object_set_new(json_object_get(root, "device"), "hosts", devices);
-    }
-    if (xm_cluster_profile_nics_per_host(profile) > 0) {
-        (void)json_object_set_new(json_object_get(root, "nic"), "per_host",
-                                  json_integer(xm_cluster_profile_nics_per_host(profile)));
-    }
-    add_links(profile, root);
-    add_cores(profile, root);
-    add_object(root, "runtime", xm_runtime_to_json(xm_cluster_profile_runtime(profile)));
-    if (xm_cluster_profile_collectives(profile) > 0) {
-        json_t *collectives = json_array();
-
-        for (size_t i = 0; i < xm_cluster_profile_collectives(profile); ++i) {
-            (void)json_array_append_new(
-                collectives, xm_collective_to_json(xm_cluster_profile_collective(profile, i)));
-        }
-        (void)json_object_set_new(root, "collectives", collectives);
-    }
-    if (count > 0) {
-        json_t *list = json_array();
-
-        for (size_t i = 0; i < count; ++i) {
-            json_t *entry =
-                json_pack("{s:s,s:f,s:f,s:f}", "op", op_times[i].op, "flops", op_times[i].flops,
-                          "bytes", op_times[i].bytes, "seconds", op_times[i].seconds);
-
-            if (op_times[i].number != XM_NUMBER_ANY) {
-                (void)json_object_set_new(entry, "type",
-                                          json_string(xm_number_name(op_times[i].number)));
-            }
-            (void)json_array_append_new(list, entry);
-        }
-        (void)json_object_set_new(root, "op_times", list);
-    }
-    add_positive(root, "gradient_overlap", xm_cluster_profile_gradient_overlap(profile));
-    if (xm_cluster_profile_hosts_per_rack(profile) > 0) {
-        (void)json_object_set_new(
-            root, "uplink",
-            json_pack("{s:i,s:f}", "hosts_per_rack", xm_cluster_profile_hosts_per_rack(profile),
-                      "bytes_per_s", xm_cluster_profile_uplink_bandwidth(profile)));
-    }
-}
-
-/* Twelve digits are what profiles are rounded to, so writing loses nothing. */
-xm_status_t xm_cluster_profile_to_text(const xm_cluster_profile_t *profile, char **text)
-{
-    json_error_t error;
-    json_t *root = json_pack_ex(
-        &error, 0, "{s:i,s:s,s:s,s:i,s:i,s:o,s:{s:f},s:{s:o,s:o,s:o}}", "version", FORMAT_VERSION,
-        "name", xm_cluster_profile_name(profile), "provenance",
-        xm_cluster_profile_provenance(profile), "hosts", xm_cluster_profile_hosts(profile),
-        "devices_per_host", xm_cluster_profile_devices_per_host(profile), "device",
-        device_to_json(xm_cluster_profile_device(profile)), "nic", "bytes_per_s",
-        xm_cluster_profile_nic_bandwidth(profile), "curves", xm_link_class_name(XM_LINK_SELF),
-        curve_to_json(profile, XM_LINK_SELF), xm_link_class_name(XM_LINK_INTRA_HOST),
-        curve_to_json(profile, XM_LINK_INTRA_HOST), xm_link_class_name(XM_LINK_INTER_HOST),
-        curve_to_json(profile, XM_LINK_INTER_HOST));
-    char *dumped;
-
-    if (root == NULL) {
-        return XM_INVALID("cluster profile as JSON: %s", error.text);
-    }
-    add_optional(profile, root);
-    dumped = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
-    json_decref(root);
-    if (dumped == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
-    }
-    *text = dumped;
-    return XM_OK;
-}
-
-/* The text is complete before the file is opened, so missing memory leaves an old file as it
- * was. */
-xm_status_t xm_cluster_profile_save(const xm_cluster_profile_t *profile, const char *path)
-{
-    char *text = NULL;
-    xm_status_t status = xm_cluster_profile_to_text(profile, &text);
-
-    if (status == XM_OK) {
-        status = xm_text_save(path, text);
     }
     free(text);
     return status;

@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker: bootstrap, transport, detector and path probe of one rank, and the one place
- * where it blocks. xm_worker_wait() watches all of them together, because a wait that listened
- * to the transport alone would never end after a death elsewhere. The first fault stays: it
- * ends the operations with the rank that is gone (all of them after an abort), goes out by
- * every channel, and is what each later wait returns. Except for xm_worker_wake(), one thread
- * at a time may use a worker. */
-#include "comm/worker/limits.h"
+/* The worker at work: bootstrap, transport, detector and path probe of one rank (create.c makes
+ * them), and the one place where it blocks. xm_worker_wait() watches all of them together, because
+ * a wait that listened to the transport alone would never end after a death elsewhere. The first
+ * fault stays: it ends the operations with the rank that is gone (all of them after an abort), goes
+ * out by every channel, and is what each later wait returns. Except for xm_worker_wake(), one
+ * thread at a time may use a worker. */
 #include "comm/worker/worker.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "comm/job.h"
 #include "comm/base.h"
@@ -32,8 +28,6 @@ static const int64_t fault_status_grace_ns = 250000000;
 /* Intervals of the heartbeat after which the detector has a finding on a rank that it does not
  * hear. */
 static const double FINDING = 4.5;
-/* Longest sleep while an allgather runs over a bootstrap that has no descriptor. */
-static const int64_t oob_nap_ns = 1000000;
 
 int xm_worker_rank(const xm_worker_t *worker)
 {
@@ -106,8 +100,7 @@ int64_t xm_worker_deadline(const xm_worker_t *worker)
     return xm_worker_now(worker) + (int64_t)(worker->timeout * 1e9);
 }
 
-/* The sticky fault status with its sentence, or XM_OK. */
-static xm_status_t fault_status(const xm_worker_t *worker)
+xm_status_t xm_worker_fault_status(const xm_worker_t *worker)
 {
     return worker->fault_status == XM_OK
                ? XM_OK
@@ -137,7 +130,7 @@ xm_status_t xm_worker_mark_failed(xm_worker_t *worker, xm_status_t status, int f
             continue;
         }
     }
-    return fault_status(worker);
+    return xm_worker_fault_status(worker);
 }
 
 /* Reads the one fault channel there is: what the detector finds comes by way of the bootstrap. */
@@ -311,10 +304,10 @@ static xm_status_t too_late(const xm_worker_t *worker)
  * so no event is lost if the caller tests first and waits then. Before it sleeps the transport
  * has to be armed, which fails if something has come meanwhile; the sleep ends at the earliest
  * of deadline, probe and metrics. */
-static xm_status_t wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t longest_sleep)
+xm_status_t xm_worker_wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t longest_sleep)
 {
     bool moved = false;
-    xm_status_t status = fault_status(worker);
+    xm_status_t status = xm_worker_fault_status(worker);
 
     /* A fault that an allgather has read already makes no descriptor readable any more. */
     if (status == XM_OK && xm_bootstrap_fault_status(worker->bootstrap) < 0) {
@@ -370,7 +363,7 @@ xm_status_t xm_worker_wait(xm_worker_t *worker, int64_t deadline)
     if (XM_IS_NULL(worker)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    return wait_at_most(worker, deadline, INT64_MAX);
+    return xm_worker_wait_at_most(worker, deadline, INT64_MAX);
 }
 
 /* One step without blocking, for callers with a loop of their own. */
@@ -381,7 +374,7 @@ xm_status_t xm_worker_progress(xm_worker_t *worker)
     }
     bool moved;
     int64_t next;
-    xm_status_t status = fault_status(worker);
+    xm_status_t status = xm_worker_fault_status(worker);
 
     if (status == XM_OK) {
         status = advance(worker, &moved);
@@ -392,310 +385,4 @@ xm_status_t xm_worker_progress(xm_worker_t *worker)
         status = xm_worker_poll_faults(worker);
     }
     return status < 0 ? status : look_around(worker, &next);
-}
-
-/* An allgather over the bootstrap during which the transport makes progress and faults are
- * heard. When a wait fails the allgather is tested once more, because it may have ended in the
- * same moment; only then it is given up. */
-xm_status_t xm_worker_allgather_wait(xm_worker_t *worker, int64_t start, int64_t until)
-{
-    int64_t deadline = start + (int64_t)(worker->timeout * 1e9);
-    int64_t longest_sleep = xm_bootstrap_fd(worker->bootstrap) < 0 ? oob_nap_ns : INT64_MAX;
-    xm_status_t status, waited = XM_OK;
-    bool late = false;
-
-    while ((status = xm_bootstrap_allgather_test(worker->bootstrap)) == XM_IN_PROGRESS) {
-        if (waited < 0) {
-            status = xm_bootstrap_allgather_abandon(worker->bootstrap,
-                                                    (double)(xm_worker_now(worker) - start) * 1e-9);
-            break;
-        }
-        if (late) {
-            return XM_IN_PROGRESS;
-        }
-        waited = wait_at_most(worker, until < deadline ? until : deadline, longest_sleep);
-        late = xm_worker_now(worker) >= until;
-        if (waited == XM_ERR_TIMEOUT && xm_worker_now(worker) < deadline) {
-            waited = XM_OK;
-        }
-    }
-    /* A failed wait explains more than the allgather that was given up because of it, unless it
-     * only says that time is up: the allgather can tell which ranks were missing. */
-    return waited < 0 && waited != XM_ERR_TIMEOUT && status < 0 ? fault_status(worker) : status;
-}
-
-static xm_status_t allgather(xm_worker_t *worker, const void *send, void *receive, size_t length)
-{
-    int64_t start = xm_worker_now(worker);
-    xm_status_t status = fault_status(worker);
-
-    if (status == XM_OK) {
-        status = xm_bootstrap_allgather_post(worker->bootstrap, send, receive, length);
-    }
-    return status < 0 ? status : xm_worker_allgather_wait(worker, start, INT64_MAX);
-}
-
-xm_status_t xm_worker_barrier(xm_worker_t *worker)
-{
-    return allgather(worker, NULL, NULL, 0);
-}
-
-xm_status_t xm_worker_allgather(xm_worker_t *worker, const void *send, void *receive, size_t length)
-{
-    if (XM_IS_NULL(worker) || XM_IS_NULL(send) || XM_IS_NULL(receive)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
-    return allgather(worker, send, receive, length);
-}
-
-/* A rank that fails waits for the others to fail, too, so that none leaves while others still
- * need it. */
-xm_status_t xm_worker_fail_together(xm_worker_t *worker, xm_status_t status)
-{
-    xm_error_t error;
-
-    if (status < 0) {
-        xm_error_save(&error, status);
-        /* If this fails, somebody else has died since. */
-        (void)xm_worker_barrier(worker);
-        (void)xm_error_restore(&error);
-    }
-    return status;
-}
-
-/* Joins the others by the way that the parameters say; a listening socket that is not used is
- * closed. */
-static xm_status_t join(const xm_job_env_t *env, const xm_worker_params_t *params, double timeout,
-                        xm_bootstrap_t **bootstrap)
-{
-    if (params->oob == NULL) {
-        return xm_bootstrap_create(env, params->listen_fd, timeout, bootstrap);
-    }
-    if (params->listen_fd >= 0) {
-        (void)close(params->listen_fd);
-    }
-    return params->oob_only ? xm_bootstrap_create_oob(params->oob, bootstrap)
-                            : xm_bootstrap_create_relay(params->oob, timeout, bootstrap);
-}
-
-/* The ranks of a job that begins are those of its group. */
-static xm_status_t number_ranks(xm_worker_t *worker)
-{
-    int size = xm_bootstrap_size(worker->bootstrap);
-
-    worker->job_rank = calloc((size_t)size, sizeof(*worker->job_rank));
-    worker->group_rank = calloc((size_t)size, sizeof(*worker->group_rank));
-    worker->cut = calloc((size_t)size, sizeof(*worker->cut));
-    if (worker->job_rank == NULL || worker->group_rank == NULL || worker->cut == NULL) {
-        return XM_NO_MEMORY("a group of %d ranks", size);
-    }
-    for (int rank = 0; rank < size; ++rank) {
-        worker->job_rank[rank] = worker->group_rank[rank] = rank;
-    }
-    return XM_OK;
-}
-
-/* The sockets of the detector, once for the whole job. Without connections of the bootstrap there
- * is no address to be reached at (a caller's table alone knows none), and so no detector. */
-static xm_status_t open_endpoints(xm_worker_t *worker)
-{
-    if (worker->endpoints.of != NULL || xm_bootstrap_size(worker->bootstrap) == 1 ||
-        !worker->bootstrap->ops->connected) {
-        return XM_OK;
-    }
-    return xm_endpoints_open(&worker->endpoints, worker->bootstrap, worker->interval,
-                             worker->timeout);
-}
-
-/* Starts the detector before anything that takes time, so that a rank that hangs while the others
- * start is found like one that hangs later. From then on the detector guards the bootstrap. After a
- * shrink all this is there already (regroup.c). */
-static xm_status_t begin_watch(xm_worker_t *worker)
-{
-    xm_bootstrap_guard_t guard;
-    xm_status_t status;
-
-    if (worker->endpoints.of == NULL || worker->detector != NULL) {
-        return XM_OK;
-    }
-    status = xm_detector_create(&worker->endpoints, worker->interval, worker->counters,
-                                &worker->detector);
-    if (status < 0) {
-        return status;
-    }
-    xm_detector_begin(worker->detector, (uint32_t)worker->generation, worker->group_rank);
-    status = xm_detector_await(worker->detector, worker->bootstrap, worker->timeout);
-    if (status < 0) {
-        return status;
-    }
-    guard = xm_detector_guard(worker->detector);
-    return xm_bootstrap_set_guard(worker->bootstrap, &guard);
-}
-
-/* Everything that a new group needs; used at the start and after each shrink. It fails on all
- * ranks or is made to fail on all by the caller's abort. */
-xm_status_t xm_worker_enter(xm_worker_t *worker)
-{
-    xm_status_t status = open_endpoints(worker);
-
-    if (status == XM_OK) {
-        status = begin_watch(worker);
-    }
-    if (status == XM_OK) {
-        status = xm_worker_slots_exchange(&worker->slots, worker->bootstrap, worker->host,
-                                          worker->timeout);
-    }
-    if (status == XM_OK) {
-        status = xm_worker_open_transport(worker);
-    }
-    if (status == XM_OK && worker->detector != NULL && worker->interval > 0.0) {
-        status = xm_path_probe_create(worker->transport, worker->detector, &worker->endpoints,
-                                      worker->job_rank, worker->interval, &worker->path_probe);
-    }
-    return status;
-}
-
-/* Takes a group apart. The transport ends before the path probe, whose operations it has, and
- * before the bootstrap, by whose fault channel it may still hear. */
-void xm_worker_leave(xm_worker_t *worker)
-{
-    xm_transport_destroy(worker->transport);
-    worker->transport = NULL;
-    xm_path_probe_destroy(worker->path_probe);
-    worker->path_probe = NULL;
-    xm_bootstrap_destroy(worker->bootstrap);
-    worker->bootstrap = NULL;
-    xm_worker_slots_free(&worker->slots);
-    worker->slots = (xm_worker_slots_t){0};
-}
-
-/* The detector's thread looks at the counters until it ends. */
-static void free_worker(xm_worker_t *worker)
-{
-    xm_metrics_destroy(worker->metrics);
-    xm_detector_destroy(worker->detector);
-    xm_counters_destroy(worker->counters);
-    xm_endpoints_close(&worker->endpoints);
-    free(worker->cut);
-    free(worker->group_rank);
-    free(worker->job_rank);
-    free(worker->host);
-    if (worker->wake_fd >= 0) {
-        (void)close(worker->wake_fd);
-    }
-    free(worker);
-}
-
-/* Writes the one line at the start. */
-static void introduce(const xm_worker_t *worker)
-{
-    char line[512];
-
-    if (xm_log_enabled(XM_LOG_INFO)) {
-        xm_log_info("%s", xm_worker_describe(worker, line, sizeof(line)));
-    }
-}
-
-/* Creates the worker; collective. The listening socket belongs to this call whatever happens.
- * On failure the others are told, or they would wait for this rank until their deadline. */
-xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *given,
-                             xm_worker_t **worker)
-{
-    xm_worker_params_t own = XM_WORKER_PARAMS_INIT;
-    const xm_worker_params_t *params = &own;
-    const char *transport;
-    bool verbs;
-    xm_worker_t *self;
-    xm_status_t status = XM_PARAMS_COPY(xm_worker_params_t, &own, given);
-
-    if (status < 0) {
-        return status;
-    }
-    if (XM_IS_NULL(worker) || (own.oob == NULL && XM_IS_NULL(env))) {
-        if (own.listen_fd >= 0) {
-            (void)close(own.listen_fd);
-        }
-        return XM_ERR_INVALID_ARGUMENT;
-    }
-    transport = own.transport != NULL ? own.transport : xm_config_string(XM_CONFIG_TRANSPORT);
-    verbs = strcmp(transport, "verbs") == 0;
-    if (!verbs && strcmp(transport, "ucx") != 0) {
-        if (params->listen_fd >= 0) {
-            (void)close(params->listen_fd);
-        }
-        return XM_UNSUPPORTED("no transport '%s'; this build has ucx and verbs", transport);
-    }
-    self = calloc(1, sizeof(*self));
-    if (self == NULL) {
-        if (params->listen_fd >= 0) {
-            (void)close(params->listen_fd);
-        }
-        return XM_NO_MEMORY("a worker");
-    }
-    self->timeout = params->timeout > 0.0 ? params->timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
-    self->spin = strcmp(xm_config_string(XM_CONFIG_PROGRESS), "spin") == 0;
-    self->interval = xm_config_seconds(XM_CONFIG_HEARTBEAT);
-    self->failed_rank = -1;
-    self->verbs = verbs;
-    self->host = params->host != NULL ? strdup(params->host) : NULL;
-    self->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (self->wake_fd < 0) {
-        status = xm_error_set(XM_ERR_IO, "eventfd: %s", strerror(errno));
-        if (params->listen_fd >= 0) {
-            (void)close(params->listen_fd);
-        }
-    } else {
-        status = xm_worker_limits_check(env != NULL ? env->rank : -1, env != NULL ? env->size : 1);
-        if (status == XM_OK) {
-            status = join(env, params, self->timeout, &self->bootstrap);
-        } else if (params->listen_fd >= 0) {
-            (void)close(params->listen_fd);
-        }
-    }
-    if (status < 0) {
-        free_worker(self);
-        return status;
-    }
-    xm_log_set_rank(xm_worker_rank(self));
-    status = number_ranks(self);
-    if (status == XM_OK) {
-        status = xm_worker_open_counters(self);
-    }
-    if (status == XM_OK) {
-        status = xm_worker_enter(self);
-    }
-    if (status == XM_OK) {
-        status = xm_worker_open_metrics(self);
-    }
-    if (status < 0) {
-        xm_bootstrap_abort(self->bootstrap, xm_last_error());
-        xm_worker_leave(self);
-        free_worker(self);
-        return status;
-    }
-    introduce(self);
-    *worker = self;
-    return XM_OK;
-}
-
-/* Ends the worker. Without a reason all ranks leave together: connections must not be closed
- * while another rank still needs them. */
-void xm_worker_destroy(xm_worker_t *worker, const char *reason)
-{
-    if (worker == NULL) {
-        return;
-    }
-    if (reason != NULL && worker->bootstrap != NULL) {
-        xm_bootstrap_abort(worker->bootstrap, reason);
-    } else if (worker->fault_status == XM_OK) {
-        /* No rank closes its connections while another still needs them. A failure here is the
-         * failure of a rank that will report it itself. */
-        (void)xm_worker_barrier(worker);
-    }
-    xm_worker_dismiss_guests(worker);
-    xm_worker_leave(worker);
-    if (worker->metrics != NULL) {
-        xm_metrics_write(worker->metrics);
-    }
-    free_worker(worker);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file worker_private.h
- * A worker's state, shared by its waits (worker.c) and the changes of its group (group.c).
+ * A worker's state, shared by its making (create.c), its waits (worker.c) and the changes of its
+ * group (group.c).
  * Internal.
  */
 #pragma once
@@ -54,6 +55,12 @@ xm_status_t xm_worker_open_metrics(xm_worker_t *worker);
 
 /* The opposite: ends everything in flight; the bootstrap goes as well. */
 void xm_worker_leave(xm_worker_t *worker);
+
+/* The sticky fault status with its sentence, or XM_OK. */
+xm_status_t xm_worker_fault_status(const xm_worker_t *worker);
+
+/* xm_worker_wait() for a rank that has to look again after so many ns. */
+xm_status_t xm_worker_wait_at_most(xm_worker_t *worker, int64_t deadline, int64_t longest_sleep);
 
 /* Reads what the bootstrap has to say, and the detector by way of it. */
 xm_status_t xm_worker_poll_faults(xm_worker_t *worker);

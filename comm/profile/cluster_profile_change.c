@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Profiles made of others. Profiles are immutable, so a change is a new one, whose provenance says
+ * what was changed, and which is checked as any other. Hosts can be numbered in another order, for
+ * planners that try which one suits a mesh best; racks are runs of hosts by number, so an order has
+ * to keep them together, or the profile would describe another network. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/base.h"
+#include "comm/profile/cluster_profile_private.h"
+
+/* Room for what a resize adds to the provenance. */
+enum { RESIZED_SIZE = 96 };
+
+/* The provenance with a note behind it, to be freed; NULL: no memory. */
+static char *with_note(const xm_cluster_profile_t *profile, const char *note)
+{
+    const char *before = xm_cluster_profile_provenance(profile);
+    size_t size = strlen(before) + strlen(note) + sizeof("; ");
+    char *text = malloc(size);
+
+    if (text != NULL) {
+        (void)snprintf(text, size, "%s; %s", before, note);
+    }
+    return text;
+}
+
+/* The same cluster with other sizes. Hosts that are added repeat the known ones in turn;
+ * devices that are added to a host share its memory, since a host gains no memory by being cut
+ * finer. The provenance records the change. */
+xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int hosts,
+                                      int devices_per_host, xm_cluster_profile_t **resized)
+{
+    if (XM_IS_NULL(profile) || XM_IS_NULL(resized)) {
+        return XM_ERR_INVALID_ARGUMENT;
+    }
+    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
+    char note[RESIZED_SIZE], *provenance = NULL;
+    double *rates = NULL, share = 1.0;
+    xm_cluster_device_t *devices = NULL;
+    xm_status_t status = xm_cluster_profile_check_sizes(hosts, devices_per_host);
+
+    if (status < 0) {
+        return status;
+    }
+    (void)snprintf(note, sizeof(note), "resized from %d x %d to %d x %d devices", params.hosts,
+                   params.devices_per_host, hosts, devices_per_host);
+    provenance = with_note(profile, note);
+    rates = malloc((size_t)hosts * sizeof(*rates));
+    devices = malloc((size_t)hosts * sizeof(*devices));
+    if (provenance == NULL || rates == NULL || devices == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
+        goto free_all;
+    }
+    /* Fewer devices on a host do not get more memory each: the others are just not used. */
+    if (devices_per_host > params.devices_per_host) {
+        share = (double)params.devices_per_host / devices_per_host;
+    }
+    params.provenance = provenance;
+    params.hosts = hosts;
+    params.devices_per_host = devices_per_host;
+    params.device.memory_bytes *= share;
+    for (int h = 0; h < hosts; ++h) {
+        rates[h] = xm_cluster_profile_host_nic_bandwidth(profile, h);
+        devices[h] = xm_cluster_profile_host_device(profile, h);
+        devices[h].memory_bytes *= share;
+    }
+    /* Lists are passed on only where there were some, so a uniform cluster stays uniform. */
+    params.host_nic_bandwidth = params.host_nic_bandwidth != NULL ? rates : NULL;
+    params.host_device = params.host_device != NULL ? devices : NULL;
+    status = xm_cluster_profile_create(&params, resized);
+
+free_all:
+    free(devices);
+    free(rates);
+    free(provenance);
+    return status;
+}
+
+/* Adds collectives; one that is there already is replaced by the newer measurement. */
+xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t *profile,
+                                               const xm_collective_curve_t *added, size_t count,
+                                               const char *note, xm_cluster_profile_t **extended)
+{
+    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
+    char *provenance = with_note(profile, note);
+    xm_collective_curve_t *all = calloc(params.collective_count + count + 1, sizeof(*all));
+    size_t kept = 0;
+    xm_status_t status;
+
+    if (provenance == NULL || all == NULL) {
+        status = xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
+        goto free_all;
+    }
+    for (size_t i = 0; i < params.collective_count; ++i) {
+        /* The new ones come after those that are kept, so the order of old entries does not
+         * change. */
+        bool replaced = false;
+
+        for (size_t j = 0; j < count; ++j) {
+            replaced = replaced || xm_collective_curve_same(&params.collectives[i], &added[j]);
+        }
+        if (!replaced) {
+            all[kept++] = params.collectives[i];
+        }
+    }
+    for (size_t j = 0; j < count; ++j) {
+        all[kept++] = added[j];
+    }
+    params.provenance = provenance;
+    params.collectives = all;
+    params.collective_count = kept;
+    status = xm_cluster_profile_create(&params, extended);
+
+free_all:
+    free(all);
+    free(provenance);
+    return status;
+}
+
+/* A changed copy, because profiles are immutable; the value is checked as in any creation. */
+xm_status_t xm_cluster_profile_set_gradient_overlap(const xm_cluster_profile_t *profile,
+                                                    double overlap, xm_cluster_profile_t **changed)
+{
+    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
+
+    params.gradient_overlap = overlap;
+    return xm_cluster_profile_create(&params, changed);
+}
+
+xm_status_t xm_cluster_profile_set_runtime(const xm_cluster_profile_t *profile,
+                                           const xm_runtime_t *runtime, const char *note,
+                                           xm_cluster_profile_t **changed)
+{
+    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
+    char *provenance = with_note(profile, note);
+    xm_status_t status;
+
+    if (provenance == NULL) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
+    }
+    params.provenance = provenance;
+    params.runtime = *runtime;
+    status = xm_cluster_profile_create(&params, changed);
+    free(provenance);
+    return status;
+}
+
+/* Checks that the order has every host exactly once; the sentence names the places. */
+static xm_status_t check_permutation(int hosts, const int *order)
+{
+    int *place = malloc((size_t)hosts * sizeof(*place));
+    xm_status_t status = XM_OK;
+
+    if (place == NULL) {
+        return XM_NO_MEMORY("an order of %d hosts", hosts);
+    }
+    for (int h = 0; h < hosts; ++h) {
+        place[h] = -1;
+    }
+    for (int i = 0; i < hosts && status == XM_OK; ++i) {
+        if (order[i] < 0 || order[i] >= hosts) {
+            status = XM_INVALID(
+                "an order of hosts names host %d in place %d; the cluster has hosts 0 to %d",
+                order[i], i, hosts - 1);
+        } else if (place[order[i]] >= 0) {
+            status = XM_INVALID("an order of hosts names host %d in places %d and %d", order[i],
+                                place[order[i]], i);
+        } else {
+            place[order[i]] = i;
+        }
+    }
+    free(place);
+    return status;
+}
+
+/* Checks the racks: they are runs of hosts by number, so those of one rack have to stay
+ * together. */
+static xm_status_t check_racks(const xm_cluster_profile_t *profile, const int *order)
+{
+    int per_rack = xm_cluster_profile_hosts_per_rack(profile);
+
+    for (int i = 0; per_rack > 0 && i < xm_cluster_profile_hosts(profile); ++i) {
+        int first = i / per_rack * per_rack;
+
+        if (order[i] / per_rack != order[first] / per_rack) {
+            return XM_INVALID(
+                "an order of hosts puts hosts %d and %d of two racks into places %d and %d of one",
+                order[first], order[i], first, i);
+        }
+    }
+    return XM_OK;
+}
+
+/* Only what belongs to single hosts changes; curves are of link classes and stay. */
+xm_status_t xm_cluster_profile_reorder(const xm_cluster_profile_t *profile, const int *order,
+                                       xm_cluster_profile_t **reordered)
+{
+    xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
+    double *rates = malloc((size_t)params.hosts * sizeof(*rates));
+    xm_cluster_device_t *devices = malloc((size_t)params.hosts * sizeof(*devices));
+    xm_status_t status = XM_OK;
+
+    if (rates == NULL || devices == NULL) {
+        status = XM_NO_MEMORY("an order of %d hosts", params.hosts);
+        goto free_all;
+    }
+    status = check_permutation(params.hosts, order);
+    if (status == XM_OK) {
+        status = check_racks(profile, order);
+    }
+    if (status != XM_OK) {
+        goto free_all;
+    }
+    for (int i = 0; i < params.hosts; ++i) {
+        rates[i] = xm_cluster_profile_host_nic_bandwidth(profile, order[i]);
+        devices[i] = xm_cluster_profile_host_device(profile, order[i]);
+    }
+    params.host_nic_bandwidth = params.host_nic_bandwidth != NULL ? rates : NULL;
+    params.host_device = params.host_device != NULL ? devices : NULL;
+    status = xm_cluster_profile_create(&params, reordered);
+
+free_all:
+    free(devices);
+    free(rates);
+    return status;
+}
