@@ -189,7 +189,8 @@ END_TEST
 
 typedef struct {
     int victim;
-    int state; /* 0: others poll, 1: in an allgather, 2: asleep on the descriptor */
+    int state;         /* 0: others poll, 1: in an allgather, 2: asleep on the descriptor */
+    atomic_int looked; /* ranks that have seen all alive */
     double died_at;
 } death_t;
 
@@ -205,7 +206,9 @@ static int outlive(const xm_job_env_t *env, int listen_fd, void *arg)
     (void)snprintf(name, sizeof(name), "rank %d (host ", death->victim);
     local_expect_ok(xm_bootstrap_barrier(bootstrap, limit_s));
     local_expect_ok(xm_bootstrap_poll(bootstrap, &failed_rank));
+    (void)atomic_fetch_add(&death->looked, 1);
     if (env->rank == death->victim) {
+        local_await(&death->looked, env->size);
         local_sleep(0.05);
         death->died_at = local_now();
         (void)raise(SIGKILL);
