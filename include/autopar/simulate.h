@@ -50,7 +50,7 @@ typedef struct ap_simulation_params {
     int64_t micro_batches; /**< of the plan's size; 0: as many as the plan has */
     int virtual_stages;    /**< interleaved: parts that every stage is cut into; equal in time */
     int slices;            /**< terapipe: parts of every micro-batch; equal in time */
-    int batches;           /**< steps of asynchronous schedules, 0: 3 */
+    int batches;           /**< steps of asynchronous schedules, 0: 3 or 4 */
     bool blocking;         /**< transfers keep devices busy */
     /** Prices the reshardings anew, on this profile of the plan's hosts and devices; NULL: as the
      * plan predicts them. */

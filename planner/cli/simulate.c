@@ -198,7 +198,8 @@ int ap_command_simulate(int argc, char *const *argv)
          "terapipe: measured times of slices, lines of length, context and seconds: slices are "
          "chosen by them (--slices: equal ones) and take as long."},
         {"batches", 0, XM_CLI_INT, &o.how.batches, "COUNT", 1, 1024,
-         "pipedream-2bw, pipedream, pipemare, hetpipe: steps to simulate (default 3)."},
+         "pipedream-2bw, pipedream, pipemare, hetpipe: steps to simulate (default 3, of pipemare "
+         "4)."},
         {"jitter", 0, XM_CLI_DOUBLE, &o.how.jitter, "SHARE", 0, 1,
          "Passes and messages take up to this share more or less than their time (default: that of "
          "--cluster for varuna, else 0)."},

@@ -49,7 +49,7 @@ static void dearest_transfer(const ap_explain_context_t *context,
                              const ap_stage_solution_t *solution, char *text, size_t size)
 {
     const ap_stage_choice_t *dearest = NULL;
-    double most = 0.0, micro_batches = (double)ap_plan_info(context->plan)->micro_batches;
+    double most = 0.0, micro_batches = context->one.accumulated;
     char seconds[TEXT];
 
     for (int i = 0; i < ap_stage_solution_choices(solution); ++i) {
@@ -87,7 +87,7 @@ static xm_status_t explain_recompute(const ap_explain_context_t *context, int in
 {
     const ap_plan_stage_t *stage = ap_plan_stage(context->plan, index);
     int per_host = ap_plan_info(context->plan)->devices_per_host;
-    int micro_batches = (int)ap_plan_info(context->plan)->micro_batches;
+    int micro_batches = context->one.accumulated;
     ap_stage_context_t *others = ap_stage_table_context(
         context->one.table, stage->devices[0] / per_host, stage->hosts, !stage->recompute);
     ap_decision_t *decision =
@@ -139,7 +139,7 @@ static xm_status_t best_other_mesh(const ap_explain_context_t *context, int inde
                                    ap_stage_solution_t **other)
 {
     ap_stage_context_t *stages = pricing_of(context, index);
-    int micro_batches = (int)ap_plan_info(context->plan)->micro_batches;
+    int micro_batches = context->one.accumulated;
     int devices = chosen->hosts * chosen->devices;
     double least = INFINITY;
 
@@ -173,7 +173,7 @@ static xm_status_t explain_mesh(const ap_explain_context_t *context, int index,
     ap_decision_t *decision = ap_explanation_add(
         explanation, "micro-batch", "stage %d (layers %d-%d on %dx%d): logical mesh", index,
         query->first, query->last, query->hosts, query->devices);
-    int micro_batches = (int)ap_plan_info(context->plan)->micro_batches;
+    int micro_batches = context->one.accumulated;
     ap_stage_solution_t *other = NULL;
     ap_stage_query_t best;
     char ours[WHY_TEXT + 64], theirs[WHY_TEXT + 64];
@@ -216,7 +216,7 @@ static double seconds_of(const ap_stage_choice_t *choice, double micro_batches)
 static int next_dearest(const ap_explain_context_t *context, const ap_stage_solution_t *solution,
                         int layer, double limit, int previous)
 {
-    double micro_batches = (double)ap_plan_info(context->plan)->micro_batches, most = -1.0;
+    double micro_batches = context->one.accumulated, most = -1.0;
     int dearest = -1;
 
     for (int i = 0; i < ap_stage_solution_choices(solution); ++i) {
@@ -251,7 +251,7 @@ static xm_status_t explain_operator(const ap_explain_context_t *context, int ind
     const ap_op_t *op = ap_graph_op(context->one.graph, choice->op);
     ap_decision_t *decision =
         ap_explanation_add(explanation, "micro-batch", "stage %d: operator %.60s", index, op->name);
-    double micro_batches = (double)ap_plan_info(context->plan)->micro_batches;
+    double micro_batches = context->one.accumulated;
     char specs[SPECS_TEXT], compute[TEXT], comm[TEXT], sync[TEXT];
 
     if (decision == NULL) {
@@ -292,7 +292,7 @@ static xm_status_t explain_operators(const ap_explain_context_t *context, int in
             break;
         }
         choice = ap_stage_solution_choice(solution, dearest);
-        limit = seconds_of(choice, (double)ap_plan_info(context->plan)->micro_batches);
+        limit = seconds_of(choice, context->one.accumulated);
         previous = dearest;
         status = explain_operator(context, index, choice, explanation);
         if (status != XM_OK) {

@@ -285,7 +285,7 @@ static xm_status_t open_contexts(ap_stage_table_t *table)
     }
     context.graph = table->params.graph;
     context.space = table->params.space;
-    context.micro_batches = table->params.micro_batches;
+    context.micro_batches = table->accumulated;
     for (int i = 0; i < table->recompute_modes * classes->count && status == XM_OK; ++i) {
         context.rematerialize = table->recomputes[i / classes->count];
         context.cost = classes->classes[i % classes->count].cost;
@@ -356,6 +356,7 @@ xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stag
         return XM_NO_MEMORY("the stage table");
     }
     table->params = *params;
+    table->accumulated = ap_schedule_accumulated(params->schedule, params->micro_batches);
     table->layers = ap_graph_layers(params->graph);
     for (int t = 0; t < ap_graph_tensors(params->graph); ++t) {
         table->skips = table->skips || ap_graph_rests_until(params->graph, t) >= 0;

@@ -43,7 +43,7 @@ static void count_spec(ap_stage_variant_t *variant, ap_spec_t spec)
 /* A bound over all logical shapes. */
 static void keep_least(ap_stage_table_t *table, int first, size_t cell, const ap_stage_cost_t *cost)
 {
-    double objective = ap_stage_objective(cost, table->params.micro_batches);
+    double objective = ap_stage_objective(cost, table->accumulated);
     double certain = first == 0 ? objective : cost->forward + cost->backward;
 
     ap_stage_table_note_share(table, cost);

@@ -51,7 +51,7 @@ static void store(ap_stage_table_t *table, const ap_stage_query_t *query, int su
                     (size_t)table->config_count +
                 (size_t)config;
 
-    double objective = ap_stage_objective(cost, table->params.micro_batches);
+    double objective = ap_stage_objective(cost, table->accumulated);
 
     ap_stage_table_note_share(table, cost);
     table->cost[at] =
@@ -103,7 +103,7 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
         int wanted = table->levels[level].successors;
 
         /* Leaner plans take no less time. */
-        if (ap_stage_objective(&cost, table->params.micro_batches) > query->worth) {
+        if (ap_stage_objective(&cost, table->accumulated) > query->worth) {
             break;
         }
         /* The last plan allows enough already; or the level is for the end of the pipeline and this

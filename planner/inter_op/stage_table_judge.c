@@ -108,7 +108,7 @@ double ap_stage_table_judge(void *arg, const ap_inter_op_stage_t *stages, int co
     xm_status_t status;
 
     /* Whoever puts the plan under the schedule says what is wrong; any other plan is better. */
-    if (step.kind == AP_SCHEDULE_PIPEDREAM_2BW && count > step.micro_batches) {
+    if (!ap_schedule_is_synchronous(step.kind) && count > step.micro_batches) {
         return LAST_RESORT;
     }
     for (int i = 0; i < count; ++i) {

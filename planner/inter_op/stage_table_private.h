@@ -65,6 +65,7 @@ struct ap_stage_table {
     int32_t *successors;
     int *in_port, *out_port;
     int *boundary_kind, *boundary_place;
+    int accumulated;      /* micro-batches to an update of the parameters */
     double forward_share; /* the most of a stage's passes that the paced bound leaves out */
     bool paced;           /* which of two bounds is the better one, see make_bound() */
     double beat;          /* only steps below are looked for; 0: all */

@@ -34,9 +34,12 @@ static int forwards_ahead(const ap_schedule_t *schedule, int device)
 {
     int after = schedule->devices - device - 1;
 
+    if (schedule->kind == AP_SCHEDULE_VARUNA) { /* what it does beyond follows from its waits */
+        return after + 1;
+    }
     /* Forward and backward passes of pipemare take turns that a whole device would do at once. */
-    return schedule->kind == AP_SCHEDULE_PIPEMARE ? 2 * after + 2
-                                                  : ap_schedule_ahead(schedule->kind) * after + 1;
+    return ap_schedule_ahead(schedule->kind) * after +
+           (schedule->kind == AP_SCHEDULE_PIPEMARE ? 2 : 1);
 }
 
 /* Backward passes that run between the halves of one micro-batch: the weight halves that fill the

@@ -129,6 +129,8 @@ int ap_schedule_ahead(ap_schedule_kind_t kind)
     case AP_SCHEDULE_EAGER_1F1B:
     case AP_SCHEDULE_EAGER_1F1B_W:
     case AP_SCHEDULE_ZB_H2:
+    case AP_SCHEDULE_PIPEMARE:
+    case AP_SCHEDULE_VARUNA:
         return 2;
     default:
         return 1;
@@ -151,6 +153,11 @@ int ap_schedule_device(ap_schedule_kind_t kind, int devices, int stage)
     return ap_schedule_is_v(kind) && stage >= devices ? 2 * devices - 1 - stage : stage % devices;
 }
 
+int ap_schedule_accumulated(ap_schedule_kind_t kind, int micro_batches)
+{
+    return kind == AP_SCHEDULE_PIPEDREAM || kind == AP_SCHEDULE_HETPIPE ? 1 : micro_batches;
+}
+
 double ap_schedule_fill_share(ap_schedule_kind_t kind, double weight)
 {
     switch (kind) {
@@ -159,10 +166,8 @@ double ap_schedule_fill_share(ap_schedule_kind_t kind, double weight)
     case AP_SCHEDULE_ZB_H1:
     case AP_SCHEDULE_ZB_H2:
         return 1.0 - 2.0 * weight;
-    case AP_SCHEDULE_PIPEDREAM_2BW:
-        return 0.0;
     default:
-        return 1.0;
+        return ap_schedule_is_synchronous(kind) ? 1.0 : 0.0;
     }
 }
 
@@ -435,17 +440,16 @@ static void set_numbers(const ap_schedule_params_t *params, ap_schedule_t *sched
     schedule->stages =
         chunks > MOST_PASSES / params->devices ? MOST_PASSES : params->devices * chunks;
     schedule->pipelines = kind == AP_SCHEDULE_CHIMERA ? 2 : 1;
-    schedule->micro_batches = params->micro_batches;
+    schedule->micro_batches = ap_schedule_accumulated(kind, params->micro_batches);
     schedule->slices = params->slices > 0 ? params->slices : 1;
     schedule->batches = params->batches > 0                ? params->batches
                         : ap_schedule_is_synchronous(kind) ? 1
+                        : kind == AP_SCHEDULE_PIPEMARE     ? DEFAULT_BATCHES + 1
                                                            : DEFAULT_BATCHES;
-    schedule->updates = 1;
+    schedule->updates = params->micro_batches / schedule->micro_batches;
     schedule->versions = kind == AP_SCHEDULE_PIPEDREAM_2BW ? 2 : 1;
     if (kind == AP_SCHEDULE_PIPEDREAM || kind == AP_SCHEDULE_HETPIPE) {
         schedule->versions = params->devices;
-        schedule->updates = params->micro_batches;
-        schedule->micro_batches = 1;
         schedule->batches = schedule->batches > MOST_PASSES / schedule->updates
                                 ? MOST_PASSES + 1
                                 : schedule->batches * schedule->updates;

@@ -137,7 +137,7 @@ typedef struct ap_schedule_params {
     int micro_batches;
     int virtual_stages; /**< per device; interleaved: 0 means 2; the V's: 0 or 2, others: 0 or 1 */
     int slices;         /**< terapipe; 0 means 1 */
-    int batches;        /**< steps of asynchronous ones; 0 means 3; others 0 or 1 */
+    int batches;        /**< steps of asynchronous ones; 0: 3, of pipemare 4; others 0 or 1 */
     /** [stages][slices] bytes that a forward pass leaves on its device; NULL: 1 each. */
     const int64_t *activation_bytes;
     /** [stages][slices] the part of them that the weight half needs; NULL: all. */
@@ -170,6 +170,9 @@ bool ap_schedule_is_synchronous(ap_schedule_kind_t kind);
 
 /** Versions of its parameters that the device of this stage keeps. */
 int ap_schedule_versions(const ap_schedule_t *schedule, int stage);
+
+/** Micro-batches to an update of the parameters: those of the step, or one. */
+int ap_schedule_accumulated(ap_schedule_kind_t kind, int micro_batches);
 
 /** Updates that the forward passes of a stage have not seen of those that their gradients are
  * added to: the mean over the last step of the lists. */

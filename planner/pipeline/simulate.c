@@ -95,19 +95,22 @@ static int64_t local_input(const simulation_t *simulation, const ap_schedule_op_
     return own < 0 || neighbour < 0 ? -1 : later(own, neighbour);
 }
 
-/* Of several batches the step is the mean distance of the updates of the device that takes longest:
- * how far devices are apart is no part of it. */
+/* Of several steps it is the mean distance of their last updates on the device that takes longest:
+ * how far devices are apart is no part of it. Filling and draining are none either, which with
+ * twice the micro-batches under way take a step more at both ends. */
 static void note_update(simulation_t *simulation, int device, int batch, int64_t end)
 {
-    int last = simulation->schedule->batches - 1;
+    const ap_schedule_t *schedule = simulation->schedule;
+    int more = schedule->kind == AP_SCHEDULE_PIPEMARE && schedule->batches > 3 ? 1 : 0;
+    int first = schedule->updates - 1 + more, last = schedule->batches - 1 - more;
 
-    if (batch == 0) {
+    if (batch == first) {
         simulation->first_end[device] = end;
     }
-    if (batch == last && last > 0) {
+    if (batch == last && last > first) {
         simulation->run->step_ns =
             later(simulation->run->step_ns,
-                  (end - simulation->first_end[device]) * simulation->schedule->updates / last);
+                  (end - simulation->first_end[device]) * schedule->updates / (last - first));
     }
 }
 
@@ -498,7 +501,7 @@ static void sum_up(const simulation_t *simulation)
          * draining included. */
         run->bubble = 1.0 - busy / ((double)run->makespan_ns * run->devices);
     }
-    if (schedule->batches == 1) {
+    if (schedule->batches == schedule->updates) {
         run->step_ns = run->makespan_ns;
     }
 }

@@ -203,8 +203,7 @@ static xm_status_t check_recompute(const ap_plan_t *plan)
 bool ap_plan_can_have(ap_schedule_kind_t kind)
 {
     return ap_schedule_chunks(kind) == 1 && kind != AP_SCHEDULE_CHIMERA &&
-           kind != AP_SCHEDULE_TERAPIPE &&
-           (kind < AP_SCHEDULE_PIPEDREAM || kind == AP_SCHEDULE_VARUNA);
+           kind != AP_SCHEDULE_TERAPIPE;
 }
 
 bool ap_plan_may_choose(ap_schedule_kind_t kind)

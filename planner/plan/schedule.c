@@ -269,8 +269,8 @@ xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind)
     return ap_plan_can_have(kind)
                ? XM_OK
                : XM_UNSUPPORTED(
-                     "%s does not keep one stage to a device, whole micro-batches or one update a "
-                     "step, which a plan cannot say; autopar simulate shows what it would give",
+                     "%s does not keep one stage to a device or whole micro-batches, which a plan "
+                     "cannot say; autopar simulate shows what it would give",
                      ap_schedule_name(kind));
 }
 
@@ -330,7 +330,7 @@ static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
 
         stages[i] = *ap_plan_stage(plan, i);
         stages[i].in_flight = in_flight(schedule, i);
-        versions = terms->stash ? stages[i].in_flight : schedule->versions;
+        versions = terms->stash ? stages[i].in_flight : ap_schedule_versions(schedule, i);
         stages[i].state_bytes *= 1.0 + terms->version_share * (versions - 1);
         if (terms->refuse) {
             status = check_memory(plan, schedule->kind, i, &stages[i]);
@@ -360,10 +360,10 @@ static xm_status_t reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, co
         return status;
     }
     /* This is no fault of the caller: with more micro-batches there can be such a schedule. */
-    if (kind == AP_SCHEDULE_PIPEDREAM_2BW &&
+    if (!ap_schedule_is_synchronous(kind) &&
         ap_plan_info(plan)->micro_batches < ap_plan_stages(plan)) {
-        return XM_NO_SOLUTION("%s: two versions of the parameters need at least as many "
-                              "micro-batches as stages: %" PRId64 " for %d",
+        return XM_NO_SOLUTION("%s: steps without a flush need at least as many micro-batches as "
+                              "stages: %" PRId64 " for %d",
                               ap_schedule_name(kind), ap_plan_info(plan)->micro_batches,
                               ap_plan_stages(plan));
     }

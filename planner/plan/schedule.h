@@ -24,7 +24,7 @@ typedef struct ap_plan_simulation {
     int virtual_stages;    /**< interleaved: parts that every stage is cut into; equal in time */
     int slices;            /**< terapipe: parts of every micro-batch; equal in time */
     const ap_token_slices_t *cut; /**< or these */
-    int batches;                  /**< steps of asynchronous schedules, 0: 3 */
+    int batches;                  /**< steps of asynchronous schedules, 0: 3 or 4 */
     double jitter;                /**< share by which times vary, see planner/pipeline/simulate.h */
     uint64_t seed;
     bool blocking;        /**< transfers keep devices busy, see planner/pipeline/simulate.h */
@@ -69,9 +69,9 @@ xm_status_t ap_plan_check_schedule(ap_schedule_kind_t kind);
 /**
  * The same plan under another schedule: its step time from the simulation, its micro-batches in
  * flight from the list. XM_ERR_NO_SOLUTION when a stage then needs more memory than the plan's
- * limit, the sentence says which, and how much; or when pipedream-2bw has fewer micro-batches than
- * stages. pipedream-2bw's second version of the parameters is
- * charged as @p version_share of the state; synchronous schedules have one.
+ * limit, the sentence says which, and how much; or when an asynchronous schedule has fewer
+ * micro-batches than stages. Each version of the parameters after the first is charged as @p
+ * version_share of the state.
  */
 xm_status_t ap_plan_reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, double version_share,
                                ap_plan_t **result);

@@ -60,6 +60,7 @@ typedef struct ap_planner_case {
     ap_graph_t *made; /* the same, of a built-in model */
     ap_stage_table_t *table;
     double version_share; /* of a stage's state, for one more version of the parameters */
+    int accumulated;      /* micro-batches to an update of the parameters */
 } ap_planner_case_t;
 
 typedef struct ap_planner_case_options {

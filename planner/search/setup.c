@@ -271,6 +271,7 @@ xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup,
         return status;
     }
     one->version_share = ap_training_version_share(one->graph);
+    one->accumulated = ap_schedule_accumulated(options->schedule, (int)options->micro_batches);
     params.graph = one->graph;
     params.classes = setup->classes;
     params.cross_mesh = setup->cross_mesh;

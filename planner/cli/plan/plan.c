@@ -458,7 +458,7 @@ int ap_command_plan(int argc, char *const *argv)
          "profile's, or none)."},
         {"schedule", 0, XM_CLI_STRING, &o.schedule, "NAME", 0, 0,
          "Pipeline schedule: 1f1b (default), auto, gpipe, eager-1f1b, eager-1f1b-w, zb-h1, "
-         "zb-h2, pipedream-2bw or varuna."},
+         "zb-h2, pipedream-2bw, pipedream, pipemare, hetpipe or varuna."},
         {"submeshes", 0, XM_CLI_CHOICE, &o.submeshes, "regular|all", 0, 0,
          "Hosts and devices a stage may take: powers of two and divisors of the "
          "cluster's (default), or any number."},

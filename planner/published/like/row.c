@@ -69,7 +69,8 @@ static const ap_planner_preset_t rows[] = {
         AP_SEARCH_GRID, "pipedream-2bw", true),
     ROW("dapple", "Fan, PPoPP'21", DATA_PIPELINE(.recompute = true, .keep = true), AP_SEARCH_STAGES,
         "1f1b", true),
-    ROW("dnn-partitioning", "Tarnawski, NeurIPS'20", PLACED, AP_SEARCH_PLACEMENT, STASHED, true),
+    ROW("dnn-partitioning", "Tarnawski, NeurIPS'20", PLACED, AP_SEARCH_PLACEMENT, STASHED, true,
+        .also = {"tapp"}),
     /* Placements that are proposed rather than computed. */
     ROW("colocrl", "Mirhoseini, ICML'17", PLACED, AP_SEARCH_PROPOSALS, STASHED, true,
         .proposals = AP_PLACEMENT_POLICY, .also = {"hdp", "gdp", "spotlight", "auto-map"}),

@@ -136,8 +136,11 @@ bad "replan: all frozen" "at least one is trained" "$AUTOPAR" replan "$plan" --c
 bad "replan: no cluster" "--cluster is needed" "$AUTOPAR" replan "$plan" --frozen 1
 good "plan --schedule auto" '"kind": "' "$AUTOPAR" plan --model gpt-125m --cluster "$cluster" \
     --global-batch 32 --micro-batches 8 --stages 2 --schedule auto --json
-good "plan --schedule pipedream-2bw" "schedule pipedream-2bw" "$AUTOPAR" plan --model gpt-125m \
-    --cluster "$cluster" --global-batch 32 --stages 2 --schedule pipedream-2bw
+for schedule in pipedream-2bw pipedream pipemare hetpipe; do
+    good "plan --schedule $schedule" "schedule $schedule" "$AUTOPAR" plan --model gpt-125m \
+        --cluster "$cluster" --global-batch 32 --stages 2 --schedule $schedule -o "$work/late.json"
+    good "explain $schedule" "schedule" "$AUTOPAR" explain "$work/late.json" --cluster "$cluster"
+done
 # More numbers of micro-batches never give a slower plan; 16 and 64 fit only in stages sliced for the
 # schedule's own memory.
 tight() {

@@ -220,6 +220,39 @@ START_TEST(pipedream_2bw_takes_enough_micro_batches)
 }
 END_TEST
 
+/* PipeDream keeps as many versions as there are stages from this one on, HetPipe as many as all;
+ * each update comes with a micro-batch of its own. */
+START_TEST(versions_and_updates_are_counted)
+{
+    static const ap_schedule_kind_t kinds[] = {AP_SCHEDULE_PIPEDREAM, AP_SCHEDULE_PIPEMARE,
+                                               AP_SCHEDULE_HETPIPE};
+    xm_cluster_profile_t *profile = planner_fixture_profile(2, 4, 64e9);
+    ap_plan_t *plan = make_plan(profile, NULL), *other;
+
+    for (int k = 0; k < 3; ++k) {
+        double updates = kinds[k] == AP_SCHEDULE_PIPEMARE ? 1 : 16, busiest = 0;
+
+        ck_assert_xm_ok(ap_plan_reschedule(plan, kinds[k], 0.125, &other));
+        for (int i = 0; i < 4; ++i) {
+            const ap_plan_stage_t *stage = ap_plan_stage(plan, i);
+            int more = kinds[k] == AP_SCHEDULE_PIPEMARE  ? 0
+                       : kinds[k] == AP_SCHEDULE_HETPIPE ? 3
+                                                         : 3 - i;
+
+            ck_assert_double_eq_tol(ap_plan_stage(other, i)->state_bytes,
+                                    stage->state_bytes * (1 + 0.125 * more), 1);
+            busiest = fmax(busiest, 16 * (stage->forward + stage->backward) +
+                                        updates * (stage->sync + stage->update));
+        }
+        ck_assert_double_ge(ap_plan_info(other)->step, busiest * (1 - 1e-6));
+        ck_assert_double_le(ap_plan_info(other)->step, 1.1 * busiest);
+        ap_plan_destroy(other);
+    }
+    ap_plan_destroy(plan);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 /* Prices taken anew on the profile that the plan was made with are the plan's own. */
 START_TEST(reshardings_are_priced_on_the_profile)
 {
@@ -385,6 +418,7 @@ int main(void)
     tcase_add_test(unit, no_number_of_stages_has_a_shorter_simulated_step);
     tcase_add_test(unit, memory_decides_with_a_sentence);
     tcase_add_test(unit, pipedream_2bw_takes_enough_micro_batches);
+    tcase_add_test(unit, versions_and_updates_are_counted);
     tcase_add_test(unit, reshardings_are_priced_on_the_profile);
     tcase_add_test(unit, transfers_share_the_nics_of_their_hosts);
     tcase_add_test(unit, timelines_are_written);

@@ -71,7 +71,7 @@ static void judge(all_plans_t *all)
                                .transfer_count = all->transfers};
     double seconds;
 
-    if (all->kind == AP_SCHEDULE_PIPEDREAM_2BW && all->micro_batches < all->stages) {
+    if (!ap_schedule_is_synchronous(all->kind) && all->micro_batches < all->stages) {
         return;
     }
     ck_assert_xm_ok(ap_pipeline_step_seconds(&step, &seconds));
@@ -87,7 +87,7 @@ static double work_alone(const all_plans_t *all, int index)
     const ap_pipeline_stage_t *stage = &all->stage[index];
     double seconds = (double)all->micro_batches * (stage->forward + stage->backward) + stage->once;
 
-    for (int i = 0; i < index && all->kind != AP_SCHEDULE_PIPEDREAM_2BW; ++i) {
+    for (int i = 0; i < index && ap_schedule_is_synchronous(all->kind); ++i) {
         seconds += all->stage[i].forward;
     }
     return seconds;
@@ -145,7 +145,7 @@ static void try_query(all_plans_t *all, int index, int device)
     const ap_device_classes_t *classes = all->setup.classes;
     const ap_stage_query_t *query = &all->query[index];
     int kind = ap_device_classes_find(classes, device / all->per_host, query->hosts);
-    int m = (int)all->micro_batches;
+    int m = ap_schedule_accumulated(all->kind, (int)all->micro_batches);
     ap_stage_cost_t kept, again;
     xm_status_t status = ap_stage_evaluate(all->context[kind], query, &kept);
     bool fits = status == XM_OK;
@@ -245,7 +245,7 @@ static void try_profile(all_plans_t *all, const xm_cluster_profile_t *profile)
     ck_assert_int_le(ap_graph_tensors(all->graph), TENSORS);
     all->context = calloc(2 * (size_t)all->setup.classes->count, sizeof(ap_stage_context_t *));
     context.graph = all->graph;
-    context.micro_batches = (int)all->micro_batches;
+    context.micro_batches = ap_schedule_accumulated(all->kind, (int)all->micro_batches);
     for (int again = 0; again < 2; ++again) {
         context.rematerialize = again == 1 || all->params.recompute == AP_RECOMPUTE_ON;
         for (int c = 0; c < all->setup.classes->count; ++c) {
