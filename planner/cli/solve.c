@@ -23,6 +23,7 @@ static const char summary[] =
 
 typedef struct solve_options {
     int threads, seed;
+    double work;
     bool quiet;
     xm_cli_json_t json;
     const char *certificate;
@@ -58,9 +59,11 @@ static void print_result(const ap_cfn_t *cfn, const ap_cfn_result_t *result, con
     (void)printf("# cost %s, bound %.0f%s, peak usage %s", ap_cfn_format(result->value.cost, cost),
                  result->bound,
                  result->repeatable ? " (proved optimal)"
-                 : result->optimal  ? " (proved optimal; another run may choose its equal)"
-                 : result->counted  ? " (ended by its work: the seed chooses the same again)"
-                                    : " (ended by time: another run may choose otherwise)",
+                 : result->optimal && result->counted
+                     ? " (proved optimal; the seed chooses the same again)"
+                 : result->optimal ? " (proved optimal; another run may choose its equal)"
+                 : result->counted ? " (ended by its work: the seed chooses the same again)"
+                                   : " (ended by time: another run may choose otherwise)",
                  ap_cfn_format(result->value.peak, peak));
     if (cfn->limited) {
         (void)printf(" of %lld", (long long)cfn->limit);
@@ -88,13 +91,13 @@ static xm_status_t give_json(const xm_cli_json_t *json, const ap_cfn_t *cfn,
     for (size_t node = 0; node < cfn->nodes; ++node) {
         (void)json_array_append_new(list, json_integer(choice[node]));
     }
-    document = json_pack("{s:i, s:s, s:I, s:I, s:i, s:i, s:i, s:o, s:f, s:b, s:o, s:f, s:o}",
-                         "version", 1, "name", xm_text_copy(cfn->name, name, sizeof(name)), "nodes",
-                         (json_int_t)cfn->nodes, "edges", (json_int_t)cfn->edges, "variables",
-                         result->variables, "links", result->links, "times", result->times, "cost",
-                         total_json(result->value.cost), "bound", result->bound, "optimal",
-                         result->optimal, "peak_usage", total_json(result->value.peak), "solver_s",
-                         result->seconds, "choice", list);
+    document = json_pack(
+        "{s:i, s:s, s:I, s:I, s:i, s:i, s:i, s:o, s:f, s:b, s:b, s:o, s:f, s:o}", "version", 1,
+        "name", xm_text_copy(cfn->name, name, sizeof(name)), "nodes", (json_int_t)cfn->nodes,
+        "edges", (json_int_t)cfn->edges, "variables", result->variables, "links", result->links,
+        "times", result->times, "cost", total_json(result->value.cost), "bound", result->bound,
+        "optimal", result->optimal, "repeatable", result->repeatable || result->counted,
+        "peak_usage", total_json(result->value.peak), "solver_s", result->seconds, "choice", list);
     if (document != NULL && cfn->limited) {
         (void)json_object_set_new(document, "usage_limit", json_integer(cfn->limit));
     }
@@ -129,6 +132,9 @@ static xm_status_t run(const xm_cli_t *cli, void *context)
     xm_status_t status =
         xm_text_parse_double("SECONDS", ap_command_argument(cli, 1), 0.01, 1e6, &seconds);
 
+    if (status == XM_OK && o->work > 0.0 && o->threads != 1) {
+        status = XM_INVALID("--work is of one thread: it needs --threads 1");
+    }
     if (status == XM_OK) {
         status = ap_cfn_read(path, time_left(seconds, 0.0), &cfn);
     }
@@ -142,7 +148,7 @@ static xm_status_t run(const xm_cli_t *cli, void *context)
     if (status == XM_OK) {
         choice = calloc(cfn->nodes + 1, sizeof(*choice));
         options.threads = o->threads;
-        options.work = o->threads == 1 ? work_part * seconds : 0.0;
+        options.work = o->threads != 1 ? 0.0 : o->work > 0.0 ? o->work : work_part * seconds;
         options.seed = (uint64_t)o->seed;
         options.certificate = o->certificate;
         options.progress = o->quiet ? NULL : show;
@@ -155,7 +161,8 @@ static xm_status_t run(const xm_cli_t *cli, void *context)
         }
         if (!o->json.print) {
             if (o->certificate != NULL) {
-                (void)printf("# %s proves the bound %.0f\n", o->certificate, result.certified);
+                (void)printf("# %s proves the bound %.0f%s\n", o->certificate, result.certified,
+                             result.certified_late ? " (ended by time)" : "");
             }
             print_result(cfn, &result, choice);
         }
@@ -172,6 +179,8 @@ int ap_command_solve(int argc, char *const *argv)
     const xm_cli_option_t table[] = {
         {"threads", 0, XM_CLI_INT, &o.threads, "COUNT", 1, 64, "Threads (default: one per core)."},
         {"seed", 0, XM_CLI_INT, &o.seed, "NUMBER", 0, 1 << 30, "Seed of the search (default 1)."},
+        {"work", 0, XM_CLI_DOUBLE, &o.work, "SECONDS", 0.001, 1e6,
+         "With --threads 1: end after so much work, in seconds of a usual core."},
         {"quiet", 0, XM_CLI_FLAG, &o.quiet, NULL, 0, 0, "No progress on standard error."},
         XM_CLI_JSON_OPTIONS(XM_CLI_OUTPUT, &o.json, "Print JSON instead of the contest's lines."),
         {"certificate", 0, XM_CLI_OUTPUT, &o.certificate, "FILE", 0, 0,

@@ -104,9 +104,10 @@ static xm_status_t write_proof(const ap_cfn_dual_t *dual, ap_cfn_shared_t *share
 }
 
 static xm_status_t write_all(FILE *file, const ap_cfn_t *cfn, const ap_cfn_reduction_t *reduction,
-                             const int *choice, double *goal, bool optimal, double seconds)
+                             const int *choice, double seconds, ap_cfn_result_t *result)
 {
     const ap_cfn_core_t *core = ap_cfn_reduction_core(reduction);
+    double *goal = &result->certified;
     int scale = BITS - (int)ceil(log2(fmax(*goal, 1.0)));
     ap_cfn_shared_t shared;
     ap_cfn_dual_t *dual;
@@ -126,7 +127,8 @@ static xm_status_t write_all(FILE *file, const ap_cfn_t *cfn, const ap_cfn_reduc
     status = ap_cfn_dual_create(core, &dual);
     if (status == XM_OK) {
         raise_bound(&shared, dual, *goal);
-        status = write_proof(dual, &shared, goal, scale, optimal, file);
+        status = write_proof(dual, &shared, goal, scale, result->optimal, file);
+        result->certified_late = xm_clock_ns() >= shared.deadline;
         ap_cfn_dual_destroy(dual);
     }
     ap_cfn_shared_destroy(&shared);
@@ -134,16 +136,16 @@ static xm_status_t write_all(FILE *file, const ap_cfn_t *cfn, const ap_cfn_reduc
 }
 
 xm_status_t ap_cfn_certify(const char *path, const ap_cfn_t *cfn,
-                           const ap_cfn_reduction_t *reduction, const int *choice, double cost,
-                           bool optimal, double seconds, double *bound)
+                           const ap_cfn_reduction_t *reduction, const int *choice, double seconds,
+                           ap_cfn_result_t *result)
 {
     FILE *file;
     xm_status_t status = xm_file_create(path, &file);
 
     if (status == XM_OK) {
-        *bound = cost;
-        status = xm_file_close(file, path,
-                               write_all(file, cfn, reduction, choice, bound, optimal, seconds));
+        result->certified = (double)result->value.cost;
+        status =
+            xm_file_close(file, path, write_all(file, cfn, reduction, choice, seconds, result));
     }
     return status;
 }

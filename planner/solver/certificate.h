@@ -7,15 +7,16 @@
 
 #include "planner/solver/network.h"
 #include "planner/solver/reduce.h"
+#include "planner/solver/solve.h"
 
 /* XM_ERR_UNSUPPORTED where the problem has edges of three nodes. */
 xm_status_t ap_cfn_check_certifiable(const ap_cfn_t *cfn);
 
 /*
- * Certifies `choice` of the given cost, and that cost as the bound when `optimal` and the proof is
+ * Certifies `choice`, the result's, and its cost as the bound when it is optimal and the proof is
  * found within `seconds`; otherwise the bound is what prices and messages prove. The reduction was
- * noted. *bound is what the file proves.
+ * noted. The result gets what the file proves, and whether the clock has ended that.
  */
 xm_status_t ap_cfn_certify(const char *path, const ap_cfn_t *cfn,
-                           const ap_cfn_reduction_t *reduction, const int *choice, double cost,
-                           bool optimal, double seconds, double *bound);
+                           const ap_cfn_reduction_t *reduction, const int *choice, double seconds,
+                           ap_cfn_result_t *result);

@@ -23,10 +23,17 @@
 typedef struct ap_cfn_reduction ap_cfn_reduction_t;
 
 /* XM_ERR_NO_SOLUTION when no choice of finite cost exists, or none can fit into memory; the
- * sentence says which node has nothing left. The problem is borrowed. After `deadline` (monotonic
- * nanoseconds) only what must be done is; the core is larger then. */
-xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, bool noted,
+ * sentence says which node has nothing left. The problem is borrowed. After `work` (nanoseconds of
+ * a usual core, counted in cells), and after `deadline` (monotonic nanoseconds), only what must be
+ * done is; the core is larger then. */
+xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, double work, int64_t deadline, bool noted,
                           ap_cfn_reduction_t **reduction);
+
+/* What ended a presolve before all was done. */
+typedef enum ap_cfn_cut { AP_CFN_CUT_NOT, AP_CFN_CUT_BY_WORK, AP_CFN_CUT_BY_CLOCK } ap_cfn_cut_t;
+
+/* It, and what was spent of the work. */
+ap_cfn_cut_t ap_cfn_reduction_cut(const ap_cfn_reduction_t *reduction, double *spent);
 
 /* What a presolve that was `noted` did, in order; nodes and values are those of the problem. */
 typedef enum ap_cfn_event {

@@ -5,9 +5,10 @@
  * when it has nothing left to do. One thread alone does both in turn. This way the bound's prices
  * guide the searches, the searches' solutions let the bound drop values, and neither waits.
  *
- * Decisions of one thread alone look at its work instead of a clock, so that equal seeds take the
- * same way. With several, which of several optima is found depends on timing. After a proof,
- * settle() therefore chooses one by a computation that no clock has a part in.
+ * Decisions of one thread alone, and what its presolve leaves undone, look at its work instead of a
+ * clock, so that equal seeds take the same way. With several, which of several optima is found
+ * depends on timing. After a proof, settle() therefore chooses one by a computation that no clock
+ * has a part in.
  */
 
 #include "planner/solver/solve.h"
@@ -40,6 +41,7 @@ enum { SCALINGS = 12, SWEEPS_OF_NODE = 30 };
 /* What may go into finding the same optimum again, in cells looked at and in nodes of branch and
  * bound. These are counts and not seconds, so that the same problem gives up at the same place. */
 static const double settling_cells = 4e9, settling_nodes = 2000, settling_work = 1e9;
+#define SETTLING_MOST INT64_C(10000000000)
 /* The presolve may spend at most this part of the time on what need not be done. */
 static const double presolve_part = 0.4;
 /* The first attempt of branch and bound looks for solutions within this part of the bound; every
@@ -362,6 +364,8 @@ static xm_status_t settle(solve_t *solve)
     }
     alone.bound = solve->shared.cost; /* the first solution of that cost ends it */
     alone.cost = solve->shared.cost + 1.0;
+    alone.counted = true;
+    alone.most = SETTLING_MOST;
     status = make_dual(solve, &alone, NULL, &dual);
     if (status == XM_OK) {
         ap_cfn_labels_t labels = AP_CFN_LABELS_INIT;
@@ -488,7 +492,9 @@ static xm_status_t begin_with(solve_t *solve, const ap_cfn_reduction_t *reductio
 static xm_status_t solve_core(solve_t *solve, int threads)
 {
     const ap_cfn_core_t *core = solve->shared.core;
-    xm_status_t status = XM_OK;
+    bool limited = core->times > 0;
+    double passed;
+    xm_status_t status;
 
     /* The presolve has solved it: the constant is the optimum. */
     if (core->variables == 0) {
@@ -499,24 +505,20 @@ static xm_status_t solve_core(solve_t *solve, int threads)
     }
     solve->searching = ap_cfn_shared_now(&solve->shared);
     status = run_threads(solve, threads);
+    passed = 1e-9 * (double)(xm_clock_ns() - solve->begin);
     /* Nothing was found, and the bound says that nothing exists; without the bound, it is a matter
      * of time. */
-    if (status == XM_OK && !(solve->shared.cost < HUGE_VAL) &&
-        ap_cfn_shared_is_proved(&solve->shared)) {
-        return XM_NO_SOLUTION("no choice of finite cost fits%s",
-                              core->times > 0 ? " the usage limit: all were ruled out" : "");
-    }
     if (status == XM_OK && !(solve->shared.cost < HUGE_VAL)) {
-        return core->times > 0
-                   ? xm_error_set(
-                         XM_ERR_TIMEOUT,
-                         "no choice within the usage limit %lld was found in %.3g s, at %d "
-                         "times it could be exceeded",
-                         (long long)solve->cfn->limit,
-                         1e-9 * (double)(xm_clock_ns() - solve->begin), core->times)
+        return ap_cfn_shared_is_proved(&solve->shared)
+                   ? XM_NO_SOLUTION("no choice of finite cost fits%s",
+                                    limited ? " the usage limit: all were ruled out" : "")
+               : limited
+                   ? xm_error_set(XM_ERR_TIMEOUT,
+                                  "no choice within the usage limit %lld was found in %.3g s, at "
+                                  "%d times it could be exceeded",
+                                  (long long)solve->cfn->limit, passed, core->times)
                    : xm_error_set(XM_ERR_TIMEOUT,
-                                  "no choice without a forbidden cost was found in %.3g s",
-                                  1e-9 * (double)(xm_clock_ns() - solve->begin));
+                                  "no choice without a forbidden cost was found in %.3g s", passed);
     }
     return status == XM_OK && !solve->options->any && ap_cfn_shared_is_proved(&solve->shared)
                ? settle(solve)
@@ -529,25 +531,23 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
                          ap_cfn_result_t *result)
 {
     double seconds = options->seconds > 0.0 ? options->seconds : 60.0;
+    double spent, counted = options->work > 0.0 ? 1e9 * options->work : HUGE_VAL;
+    bool noted = options->certificate != NULL;
     solve_t *solve = calloc(1, sizeof(*solve));
     ap_cfn_reduction_t *reduction;
-    xm_status_t status;
+    ap_cfn_cut_t cut;
+    xm_status_t status = noted ? ap_cfn_check_certifiable(cfn) : XM_OK;
 
-    if (solve == NULL) {
-        return XM_NO_MEMORY("a solution");
-    }
-    if (options->certificate != NULL) {
-        status = ap_cfn_check_certifiable(cfn);
-        if (status != XM_OK) {
-            free(solve);
-            return status;
-        }
+    if (status != XM_OK || solve == NULL) {
+        free(solve);
+        return status != XM_OK ? status : XM_NO_MEMORY("a solution");
     }
     solve->cfn = cfn;
     solve->options = options;
     solve->begin = xm_clock_ns();
-    status = ap_cfn_reduce(cfn, solve->begin + (int64_t)(1e9 * presolve_part * seconds),
-                           options->certificate != NULL, &reduction);
+    status =
+        ap_cfn_reduce(cfn, presolve_part * counted,
+                      solve->begin + (int64_t)(1e9 * presolve_part * seconds), noted, &reduction);
     if (status != XM_OK) {
         free(solve);
         return status;
@@ -556,7 +556,9 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
                                   solve->begin + (int64_t)(1e9 * seconds), &solve->shared);
     solve->shared.gap = options->gap;
     solve->shared.counted = options->threads == 1;
-    solve->shared.most = options->work > 0.0 ? 1 + (int64_t)(1e9 * options->work) : INT64_MAX;
+    cut = ap_cfn_reduction_cut(reduction, &spent);
+    solve->shared.most = counted < HUGE_VAL ? 1 + (int64_t)counted : INT64_MAX;
+    ap_cfn_shared_spend(&solve->shared, spent);
     if (status == XM_OK && options->start != NULL) {
         status = begin_with(solve, reduction, options->start);
     }
@@ -582,14 +584,13 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
         result->optimal = result->bound > (double)result->value.cost - 1.0 +
                                               ap_cfn_rounding((double)result->value.cost);
         result->bound = result->optimal ? (double)result->value.cost : result->bound;
-        result->repeatable = result->optimal && solve->settled;
-        result->counted = solve->shared.counted && xm_clock_ns() < solve->shared.deadline;
+        result->repeatable = result->optimal && solve->settled && cut == AP_CFN_CUT_NOT;
+        result->counted = solve->shared.counted && cut != AP_CFN_CUT_BY_CLOCK &&
+                          xm_clock_ns() < solve->shared.deadline;
         result->seconds = 1e-9 * (double)(xm_clock_ns() - solve->begin);
     }
-    if (status == XM_OK && options->certificate != NULL) {
-        status =
-            ap_cfn_certify(options->certificate, cfn, reduction, choice, (double)result->value.cost,
-                           result->optimal, seconds, &result->certified);
+    if (status == XM_OK && noted) {
+        status = ap_cfn_certify(options->certificate, cfn, reduction, choice, seconds, result);
     }
     ap_cfn_shared_destroy(&solve->shared);
     ap_cfn_reduction_destroy(reduction);

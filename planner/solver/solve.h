@@ -53,6 +53,7 @@ typedef struct ap_cfn_result {
     double bound;         /**< no choice that fits costs less */
     bool optimal;         /**< proved, up to rounding far below 1 */
     double certified;     /**< the bound in the certificate */
+    bool certified_late;  /**< the clock has ended the certificate: another may prove more */
     bool counted;         /**< one thread, and no clock has ended it: its seed gives this again */
     bool repeatable;      /**< the same whatever the seed, the threads and the time */
     double seconds;

@@ -88,19 +88,22 @@ static xm_status_t make_bare(const ap_cfn_core_t *core, ap_cfn_core_t **bare)
 }
 
 /* Drops what does not fit at a time, and counts it. Without room for anything the bound says so. */
-static size_t fit_at(ap_cfn_dual_t *dual, int time, bool *keep, double *work)
+static size_t fit_at(ap_cfn_reduction_t *self, ap_cfn_dual_t *dual, int time, double usages,
+                     bool *keep, double *work)
 {
     double room = dual->core->capacity[time], limit = 0.5 + ap_cfn_rounding(room), before;
     size_t dropped = 0;
 
     memset(dual->price, 0, (size_t)dual->core->times * sizeof(double));
     dual->price[time] = 1.0;
+    ap_reduce_spend(self, usages);
     ap_cfn_dual_prices_changed(dual);
     dual->bound = -HUGE_VAL;
     for (int sweep = 0; sweep < SWEEPS; ++sweep) {
         before = dual->bound;
         dropped += (size_t)ap_cfn_dual_fix(dual, limit, keep);
-        *work -= dual->exact != NULL ? 3.0 * dual->work : dual->work;
+        *work -= (dual->exact != NULL ? 3.0 : 1.0) * dual->work;
+        self->spent += (dual->exact != NULL ? 3.0 : 1.0) * dual->nanoseconds;
         if (dual->exact != NULL || dual->bound >= limit ||
             dual->bound - before < worthwhile * (limit - dual->bound)) {
             break;
@@ -123,16 +126,19 @@ static void sort_times(const ap_cfn_core_t *core, int *order)
 }
 
 /* Looks at the times until enough has gone to begin anew, as far as the work lasts. */
-static xm_status_t look(const ap_cfn_reduction_t *self, ap_cfn_dual_t *dual, bool *keep, int *order,
+static xm_status_t look(ap_cfn_reduction_t *self, ap_cfn_dual_t *dual, bool *keep, int *order,
                         double *work, size_t *dropped)
 {
-    double begin = *work;
+    double begin = *work, usages = dual->core->times;
 
+    for (int v = 0; v < dual->core->variables; ++v) {
+        usages += (double)dual->core->variable[v].segments * dual->core->variable[v].size;
+    }
     sort_times(dual->core, order);
-    for (int k = 0; k<dual->core->times && * work> 0.0 && xm_clock_ns() < self->deadline; ++k) {
+    for (int k = 0; k<dual->core->times && * work> 0.0 && ap_reduce_goes_on(self); ++k) {
         double room = dual->core->capacity[order[k]];
 
-        *dropped += fit_at(dual, order[k], keep, work);
+        *dropped += fit_at(self, dual, order[k], usages, keep, work);
         if (dual->bound >= 0.5 + ap_cfn_rounding(room)) {
             return XM_NO_SOLUTION("no choice fits: at some time the least that can be used "
                                   "together is more than the limit %lld",

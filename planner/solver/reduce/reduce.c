@@ -327,7 +327,7 @@ static xm_status_t (*const steps[])(ap_cfn_reduction_t *) = {
     ap_reduce_propagate, ap_reduce_values,
     ap_reduce_make_core, ap_reduce_fit_together};
 
-xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, bool noted,
+xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, double work, int64_t deadline, bool noted,
                           ap_cfn_reduction_t **reduction)
 {
     ap_cfn_reduction_t *self = calloc(1, sizeof(*self));
@@ -337,6 +337,7 @@ xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, bool noted,
         return ap_reduce_no_memory();
     }
     self->cfn = cfn;
+    self->most = work;
     self->deadline = deadline;
     self->noted = noted;
     for (size_t k = 0; status == XM_OK && k < sizeof(steps) / sizeof(steps[0]); ++k) {
@@ -349,6 +350,12 @@ xm_status_t ap_cfn_reduce(const ap_cfn_t *cfn, int64_t deadline, bool noted,
     }
     *reduction = self;
     return XM_OK;
+}
+
+ap_cfn_cut_t ap_cfn_reduction_cut(const ap_cfn_reduction_t *reduction, double *spent)
+{
+    *spent = reduction->spent;
+    return reduction->cut;
 }
 
 const int (*ap_cfn_reduction_events(const ap_cfn_reduction_t *reduction, size_t *count))[4]

@@ -51,8 +51,11 @@ struct ap_cfn_reduction {
     size_t events, event_capacity;
     const int *better; /* per value that goes: another that is no worse; NULL: it is impossible */
     int64_t *when;     /* per time: the original one */
-    int64_t deadline;  /* for what need not be done */
-    int nodes;         /* those of the problem, then one per edge of three nodes */
+    double most;       /* nanoseconds of a usual core for what need not be done */
+    double spent;      /* of them */
+    int64_t deadline;  /* the latest end of that */
+    ap_cfn_cut_t cut;
+    int nodes; /* those of the problem, then one per edge of three nodes */
     int *strategies;
     ap_reduce_node_t *node;
     int edges;
@@ -93,6 +96,10 @@ xm_status_t ap_reduce_add_edge(ap_cfn_reduction_t *self, int a, int b, double *t
 /* Makes ready for costs to be added to the edge between two nodes: where *edge is -1, it is made,
  * of zeros. */
 xm_status_t ap_reduce_join(ap_cfn_reduction_t *self, int a, int b, int *edge);
+
+/* Counts cells that were looked at, and tells whether there is time for what need not be done. */
+void ap_reduce_spend(ap_cfn_reduction_t *self, double cells);
+bool ap_reduce_goes_on(ap_cfn_reduction_t *self);
 
 /* Notes an event, where that is wanted. */
 xm_status_t ap_reduce_note(ap_cfn_reduction_t *self, ap_cfn_event_t kind, int node, int x, int y);

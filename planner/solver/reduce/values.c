@@ -20,7 +20,7 @@ enum { DOMINANCE_SIZE = 256 };
  * with usage. Whatever the neighbours have, replacing s by t saves at least `gain`, and uses no
  * more. The test takes the worst neighbour value of each edge by itself, so it is sufficient but
  * not necessary. */
-static bool is_dominated(const ap_cfn_reduction_t *self, int node, int s, int t)
+static bool is_dominated(ap_cfn_reduction_t *self, int node, int s, int t)
 {
     const ap_reduce_node_t *n = &self->node[node];
     double gain = n->cost[s] - n->cost[t]; /* of taking t, at least */
@@ -35,6 +35,7 @@ static bool is_dominated(const ap_cfn_reduction_t *self, int node, int s, int t)
         int size = self->node[ap_reduce_other(edge, node)].size;
         double worst = HUGE_VAL;
 
+        ap_reduce_spend(self, size);
         for (int u = 0; u < size; ++u) {
             double from = *ap_reduce_cell(self, edge, node, s, u);
             double to = *ap_reduce_cell(self, edge, node, t, u);
@@ -112,6 +113,7 @@ static xm_status_t eliminate(ap_cfn_reduction_t *self, int node)
         free(table);
         return ap_reduce_no_memory();
     }
+    ap_reduce_spend(self, (double)size[0] * size[1] * n->size);
     for (int i = 0; i < size[0]; ++i) {
         for (int j = 0; j < size[1]; ++j) {
             double best = HUGE_VAL;
@@ -182,9 +184,9 @@ xm_status_t ap_reduce_values(ap_cfn_reduction_t *self)
     xm_status_t status = XM_OK;
     bool changed = true;
 
-    while (status == XM_OK && changed && xm_clock_ns() < self->deadline) {
+    while (status == XM_OK && changed && ap_reduce_goes_on(self)) {
         changed = false;
-        for (int n = 0; status == XM_OK && n < self->nodes && xm_clock_ns() < self->deadline; ++n) {
+        for (int n = 0; status == XM_OK && n < self->nodes && ap_reduce_goes_on(self); ++n) {
             if (self->node[n].gone) {
                 continue;
             }

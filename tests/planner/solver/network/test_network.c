@@ -2,6 +2,8 @@
 /* The solver of cost function networks against brute force, and its reader against bad input. */
 #include <check.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -315,6 +317,7 @@ START_TEST(the_time_is_kept)
         ck_assert_msg(used <= given[k] + slack, "%g s of %g s", used, given[k]);
         if (status == XM_OK) {
             ck_assert(result.value.feasible && !result.optimal && !result.repeatable);
+            ck_assert(!result.counted);
         } else { /* of a busy processor the time may have been almost nothing */
             ck_assert_int_eq(status, XM_ERR_TIMEOUT);
             ck_assert_ptr_nonnull(strstr(xm_last_error(), "the usage limit 120"));
@@ -325,18 +328,69 @@ START_TEST(the_time_is_kept)
 }
 END_TEST
 
+/* A presolve that its work ends anywhere, and a search that it ends soon after, promise nothing
+ * that is not so, and the same again. */
+START_TEST(a_presolve_may_end_anywhere)
+{
+    ap_cfn_options_t options = AP_CFN_OPTIONS_INIT;
+    int cut = 0, problems = getenv("TEST_FEW") != NULL ? PROBLEMS / 20 : PROBLEMS / 5;
+
+    options.threads = 1;
+    for (int k = 0; k < problems; ++k) {
+        int choice[2][NODES_MAX] = {{0}};
+        ap_cfn_t *cfn;
+        ap_cfn_total_t best = 0;
+        ap_cfn_result_t result[2] = {0};
+        xm_status_t status[2];
+        bool exists;
+
+        state = (uint64_t)k * 7919 + 3;
+        cfn = random_problem(k % 2 == 0);
+        exists = brute_force(cfn, &best);
+        options.work = 1e-9 * (1 + below(2 << (k % 16)));
+        for (int run = 0; run < 2; ++run) {
+            status[run] = ap_cfn_solve(cfn, &options, choice[run], &result[run]);
+        }
+        ck_assert_int_eq(status[0], status[1]);
+        ck_assert_msg(exists ? status[0] == XM_OK : status[0] == XM_ERR_NO_SOLUTION,
+                      "problem %d: %d", k, (int)status[0]);
+        if (exists) {
+            ck_assert_msg(result[0].value.cost >= best && result[0].bound <= (double)best + 0.01,
+                          "problem %d: %lld, bound %g", k, (long long)best, result[0].bound);
+            ck_assert(result[0].value.feasible && result[0].value.infinite == 0);
+            ck_assert(!result[0].optimal || result[0].value.cost == best);
+            ck_assert(result[0].counted && result[1].counted);
+            ck_assert(result[0].bound == result[1].bound);
+            ck_assert_mem_eq(choice[0], choice[1], sizeof(choice[0]));
+            cut += !result[0].repeatable;
+        }
+        ap_cfn_destroy(cfn);
+    }
+    ck_assert_int_gt(cut, problems / 20);
+}
+END_TEST
+
 static void look_on(void *context, const ap_cfn_progress_t *progress)
 {
     (void)context;
     ck_assert(progress->cost >= progress->bound);
 }
 
+static void *spin(void *stop)
+{
+    while (!atomic_load((atomic_bool *)stop)) {
+    }
+    return NULL;
+}
+
 /* One thread whose work is limited finds the same with the same seed, however fast it goes: the
- * second run is watched by another thread. */
+ * second run is watched by another thread, and others keep the processors busy. */
 START_TEST(equal_seeds_of_one_thread_find_the_same)
 {
-    enum { SIDE = 20 };
+    enum { SIDE = 20, SPINNERS = 6 };
     ap_cfn_options_t options = AP_CFN_OPTIONS_INIT;
+    pthread_t spinner[SPINNERS];
+    atomic_bool stop = false;
     int *choice[2];
     ap_cfn_result_t result[2];
     ap_cfn_t *cfn;
@@ -350,9 +404,16 @@ START_TEST(equal_seeds_of_one_thread_find_the_same)
     options.seed = 7;
     for (int k = 0; k < 2; ++k) {
         options.progress = k > 0 ? look_on : NULL;
+        for (int s = 0; k > 0 && s < SPINNERS; ++s) {
+            ck_assert_int_eq(pthread_create(&spinner[s], NULL, spin, &stop), 0);
+        }
         choice[k] = array(SIDE * SIDE, sizeof(int));
         ck_assert_xm_ok(ap_cfn_solve(cfn, &options, choice[k], &result[k]));
         ck_assert(result[k].counted && !result[k].optimal);
+    }
+    atomic_store(&stop, true);
+    for (int s = 0; s < SPINNERS; ++s) {
+        (void)pthread_join(spinner[s], NULL);
     }
     ck_assert_mem_eq(choice[0], choice[1], (size_t)(SIDE * SIDE) * sizeof(int));
     ck_assert(result[0].bound == result[1].bound);
@@ -434,6 +495,7 @@ int main(void)
     tcase_add_test(search, a_proved_choice_is_the_same_in_every_run);
     tcase_add_test(search, an_edge_has_more_values_than_a_node);
     tcase_add_test(search, the_time_is_kept);
+    tcase_add_test(work, a_presolve_may_end_anywhere);
     tcase_add_test(work, equal_seeds_of_one_thread_find_the_same);
     tcase_add_test(reader, reads_the_format);
     tcase_add_test(reader, refuses_bad_text);
