@@ -520,40 +520,6 @@ void ap_shard_network_memory(const ap_shard_network_t *n, const int *choice,
     }
 }
 
-/* The smallest option of every buffer, added up over time, bounds the peak of every choice. It is
- * quick, and it tells a user which operator makes a limit impossible. */
-xm_status_t ap_shard_network_lower_bound(const ap_shard_network_t *n, double *least, int *op)
-{
-    int ops = ap_graph_ops(n->problem->params.graph);
-    double *change = calloc((size_t)ops + 1, sizeof(*change)), sum = 0;
-
-    if (change == NULL) {
-        return XM_NO_MEMORY("the network of a sharding problem");
-    }
-    for (int u = 0; u < n->uses; ++u) {
-        const ap_shard_buffer_t *row = &n->row[n->use[u].row];
-        double bytes = row->variable < n->alike.classes ? HUGE_VAL : 0;
-
-        for (int o = 0; row->variable < n->alike.classes && o < n->variable[row->variable].options;
-             ++o) {
-            bytes = fmin(bytes, row->bytes[o]);
-        }
-        change[n->use[u].first] += bytes;
-        change[n->use[u].end] -= bytes;
-    }
-    *least = 0;
-    *op = 0;
-    for (int o = 0; o < ops; ++o) {
-        sum += change[o];
-        if (sum > *least) {
-            *least = sum;
-            *op = o;
-        }
-    }
-    free(change);
-    return XM_OK;
-}
-
 /* The objective of a choice in the units of the cost model, without the rounding of the network. An
  * operator that is computed again reads its operands again, so their resharding is paid twice. */
 double ap_shard_network_cost(const ap_shard_network_t *n, const int *choice)

@@ -5,7 +5,7 @@
  * buffers are used at different times, and at several layers. The longest stretch stays on the
  * variable's own node; every other one gets a node that follows it, by a table of zeroes and
  * forbidden cells. The presolve contracts those, so the solver again sees one variable with
- * segments.
+ * segments. The least that all buffers use together is told here, too.
  *
  * Only times that can have the largest sum are kept (planner/intra_op/times.h); there are few where
  * layers repeat.
@@ -191,6 +191,40 @@ void ap_shard_emit_loads(ap_shard_emission_t *e)
         cfn->interval[2 * node] = load->first;
         cfn->interval[2 * node + 1] = load->end;
     }
+}
+
+/* The smallest option of every buffer, added up over time, bounds the peak of every choice. It is
+ * quick, and it tells a user which operator makes a limit impossible. */
+xm_status_t ap_shard_network_lower_bound(const ap_shard_network_t *n, double *least, int *op)
+{
+    int ops = ap_graph_ops(n->problem->params.graph);
+    double *change = calloc((size_t)ops + 1, sizeof(*change)), sum = 0;
+
+    if (change == NULL) {
+        return XM_NO_MEMORY("the network of a sharding problem");
+    }
+    for (int u = 0; u < n->uses; ++u) {
+        const ap_shard_buffer_t *row = &n->row[n->use[u].row];
+        double bytes = row->variable < n->alike.classes ? HUGE_VAL : 0;
+
+        for (int o = 0; row->variable < n->alike.classes && o < n->variable[row->variable].options;
+             ++o) {
+            bytes = fmin(bytes, row->bytes[o]);
+        }
+        change[n->use[u].first] += bytes;
+        change[n->use[u].end] -= bytes;
+    }
+    *least = 0;
+    *op = 0;
+    for (int o = 0; o < ops; ++o) {
+        sum += change[o];
+        if (sum > *least) {
+            *least = sum;
+            *op = o;
+        }
+    }
+    free(change);
+    return XM_OK;
 }
 
 /* Checks whether what every plan needs is within the limit. The operator in the sentence is where
