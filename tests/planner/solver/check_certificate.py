@@ -9,6 +9,7 @@ which only makes the problem cheaper. Prints "cost C, bound B"; exit 1 and a sen
 import gzip
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -25,36 +26,25 @@ def require(condition, sentence):
 
 
 def load(path):
-    with open(path, "rb") as file:
-        data = file.read()
+    data = Path(path).read_bytes()
     return json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
 
 
 def cost_of(problem, choice):
     """The exact cost of a choice, which must fit."""
     nodes, edges = problem["nodes"], problem["edges"]
-    require(len(choice) == len(nodes["costs"]), "the choice has another number of nodes")
-    require(all(0 <= s < len(c) for s, c in zip(choice, nodes["costs"])), "a strategy is unknown")
+    sizes, change, used = [len(costs) for costs in nodes["costs"]], {}, 0
+    require(len(choice) == len(sizes) and all(0 <= s < size for s, size in zip(choice, sizes)), "the choice is of another problem")
     cost = sum(costs[s] for costs, s in zip(nodes["costs"], choice))
     for scope, cells in zip(edges["nodes"], edges["costs"]):
-        at = 0
-        for node in scope:
-            at = at * len(nodes["costs"][node]) + choice[node]
-        cost += cells[at]
-    change = {}
+        cost += cells[np.ravel_multi_index([choice[n] for n in scope], [sizes[n] for n in scope])]
     for (low, high), usage, s in zip(nodes["intervals"], nodes["usages"], choice):
-        if low < high:
-            change[low] = change.get(low, 0) + usage[s]
-            change[high] = change.get(high, 0) - usage[s]
-    load_now = 0
+        for time, more in ((low, usage[s]), (high, -usage[s])) if low < high else ():
+            change[time] = change.get(time, 0) + more
     for time in sorted(change):
-        load_now += change[time]
-        require(load_now <= problem.get("usage_limit", load_now), f"time {time} is overfull")
+        used += change[time]
+        require(used <= problem.get("usage_limit", used), f"time {time} is overfull")
     return cost
-
-
-def scaled(costs, scale):
-    return np.array([BIG if c >= INFINITE else min(c << scale, BIG) for c in costs], np.int64)
 
 
 def cut(costs):
@@ -62,164 +52,134 @@ def cut(costs):
 
 
 class Network:
-    """Nodes with alive values, their costs, usages at the priced times, and tables of pairs."""
+    """Nodes with the values that are left, their costs, usages at the priced times, and tables of pairs."""
 
     def __init__(self, problem, scale, times):
+        def scaled(costs):
+            return np.array([BIG if c >= INFINITE else min(c << scale, BIG) for c in costs], np.int64)
+
         nodes, edges = problem["nodes"], problem["edges"]
-        self.times, self.base = times, 0
-        self.cost = [scaled(c, scale) for c in nodes["costs"]]
-        self.alive = [np.ones(len(c), bool) for c in self.cost]
-        self.gone = [False] * len(self.cost)
-        self.usage = []
-        for (low, high), usage in zip(nodes["intervals"], nodes["usages"]):
-            live = np.array([low <= t < high for t in times], np.int64)
-            self.usage.append(np.array(usage, np.int64)[:, None] * live)
-        self.always = np.zeros(len(times), np.int64)
+        self.scale, self.limit, self.base, self.seen = scale, problem.get("usage_limit"), 0, set()
+        self.time = {t: k for k, t in enumerate(times)}
+        self.cost = [scaled(costs) for costs in nodes["costs"]]
+        self.alive = [np.arange(len(costs)) for costs in self.cost]
+        self.usage = [np.array(usage, np.int64)[:, None] * np.array([low <= t < high for t in times], np.int64)
+                      for (low, high), usage in zip(nodes["intervals"], nodes["usages"])]
+        self.gone, self.always = [False] * len(self.cost), np.zeros(len(times), np.int64)
         self.table = [{} for _ in self.cost]  # table[a][b][x, y], and its transpose in table[b][a]
         for scope, cells in zip(edges["nodes"], edges["costs"]):
-            cells = scaled(cells, scale)
+            require(len(scope) == len(set(scope)) < 3, "an edge has three nodes, or one twice")
             if len(scope) == 1:
-                self.cost[scope[0]] = cut(self.cost[scope[0]] + cells)
+                self.cost[scope[0]] = cut(self.cost[scope[0]] + scaled(cells))
             else:
-                require(len(scope) == 2, "an edge has three nodes")
-                self.add(*scope, cells.reshape(len(self.cost[scope[0]]), -1))
+                self.add(*scope, scaled(cells).reshape(len(self.cost[scope[0]]), -1))
 
     def add(self, a, b, table):
-        old = self.table[a].get(b)
-        table = cut(table if old is None else old + table)
+        table = cut(table + self.table[a].get(b, 0))
         self.table[a][b], self.table[b][a] = table, table.T
 
     def take(self, a, b):
         del self.table[b][a]
         return self.table[a].pop(b)
 
+    def remove(self, n, x):
+        require(x in self.alive[n], f"value {x} of node {n} goes twice")
+        self.alive[n] = self.alive[n][self.alive[n] != x]
+
+    def require_impossible(self, n, x):
+        require(self.cost[n][x] >= BIG or any((table[x, self.alive[m]] >= BIG).all() for m, table in self.table[n].items()),
+                f"value {x} of node {n} is possible")
+
     def drop(self, n, x, y):
         """Value x of node n goes: it is impossible, or y costs and uses no more whatever else is."""
-        require(self.alive[n][x], "a value goes twice")
         if y < 0:
-            require(self.cost[n][x] >= BIG or any(
-                (table[x, self.alive[m]] >= BIG).all() for m, table in self.table[n].items()),
-                f"value {x} of node {n} is possible")
+            self.require_impossible(n, x)
         else:
-            require(y != x and self.alive[n][y], f"value {y} of node {n} is no other one")
+            require(y != x and y in self.alive[n], f"value {y} of node {n} is no other one")
             require((self.usage[n][y] <= self.usage[n][x]).all(), f"value {y} of node {n} uses more")
             gain = int(self.cost[n][x]) - int(self.cost[n][y])
             for m, table in self.table[n].items():
                 there, instead = table[x, self.alive[m]], table[y, self.alive[m]]
                 require(((instead < BIG) | (there >= BIG)).all(), f"node {n} may need value {x}")
-                usable = there < BIG
-                gain += int((there - instead)[usable].min()) if usable.any() else BIG
+                gain += int((there - instead)[there < BIG].min(initial=BIG))
             require(gain >= 0, f"value {y} of node {n} costs more than {x}")
-        self.alive[n][x] = False
+        self.remove(n, x)
 
-    def contract(self, y, x):
+    def contract(self, y, x, _):
         """Every value of x leaves one of y, so y goes into x."""
         table = self.take(x, y)
-        possible = (table < BIG) & self.alive[y]
+        possible = table[:, self.alive[y]] < BIG
         require((possible[self.alive[x]].sum(1) == 1).all(), f"node {y} does not follow from {x}")
-        follows = possible.argmax(1)
-        at = np.arange(len(follows))
-        self.cost[x] = cut(cut(self.cost[x] + table[at, follows]) + self.cost[y][follows])
+        follows = self.alive[y][possible.argmax(1)]
+        self.cost[x] = cut(cut(self.cost[x] + table[np.arange(len(follows)), follows]) + self.cost[y][follows])
         self.usage[x] = self.usage[x] + self.usage[y][follows]
         for z in list(self.table[y]):
             self.add(x, z, self.take(y, z)[follows])
         self.gone[y] = True
 
-    def separate(self, a, b):
+    def separate(self, a, b, _):
         """The table of a and b is the sum of a vector for each."""
-        table, there = self.take(a, b), np.ix_(self.alive[a], self.alive[b])
-        cells = table[there]
+        cells = self.take(a, b)[np.ix_(self.alive[a], self.alive[b])]
         rows, columns = cells.min(1) - cells.min(), cells.min(0)
         require((cells == rows[:, None] + columns).all(), f"the edge of {a} and {b} is no sum")
         for n, vector in ((a, rows), (b, columns)):
             self.cost[n][self.alive[n]] = cut(self.cost[n][self.alive[n]] + vector)
 
-    def eliminate(self, n):
+    def eliminate(self, n, *_):
         """Node n, whose values use the same, takes its best value given its neighbours'."""
-        usage = self.usage[n][self.alive[n]]
+        usage, others = self.usage[n][self.alive[n]], sorted(self.table[n])
         require((usage == usage[0]).all(), f"the usage of node {n} differs")
-        self.always = self.always + usage[0]
-        cost, others = self.cost[n][self.alive[n]], sorted(self.table[n])
-        tables = [self.take(n, m)[self.alive[n]] for m in others]
         require(len(others) <= 2, f"node {n} has more than two neighbours")
-        if not others:
-            self.base += int(cost.min())
-        elif len(others) == 1:
-            best = cut(cost[:, None] + tables[0]).min(0)
-            self.cost[others[0]] = cut(self.cost[others[0]] + best)
+        self.always = self.always + usage[0]
+        best = self.cost[n][self.alive[n]].reshape(-1, 1, 1)  # then [own value, one neighbour's, the other's]
+        for m, shape in zip(others, ((len(best), -1, 1), (len(best), 1, -1))):
+            best = cut(best + self.take(n, m)[self.alive[n]].reshape(shape))
+        best = best.min(0)
+        if len(others) == 2:
+            self.add(*others, best)
+        elif others:
+            self.cost[others[0]] = cut(self.cost[others[0]] + best[:, 0])
         else:
-            first = cut(cost[:, None] + tables[0])
-            self.add(*others, np.array([cut(first[:, x, None] + tables[1]).min(0)
-                                        for x in range(first.shape[1])]))
+            self.base += int(best[0, 0])
         self.gone[n] = True
 
-
-class Core:
-    """What the presolve leaves, with a set of kept values per variable: the problem of a record."""
-
-    def __init__(self, network, limit):
-        alive = [n for n in range(len(network.cost)) if not network.gone[n]]
-        number = {n: k for k, n in enumerate(alive)}
-        kept = network.alive
-        self.cost = [network.cost[n][kept[n]] for n in alive]
-        self.usage = [network.usage[n][kept[n]] for n in alive]
-        self.links = {(number[a], number[b]): network.table[a][b][np.ix_(kept[a], kept[b])]
-                      for a in alive for b in network.table[a] if a < b}
-        self.time = {t: k for k, t in enumerate(network.times)}
-        self.live = [set(usage.any(0).nonzero()[0]) for usage in self.usage]
-        self.base, self.always, self.limit = network.base, network.always, limit
-
-    def bound(self, record, keep):
+    def bound(self, record):
         """The bound of the record's prices and messages, and what each value costs above the least."""
         prices = [(self.time[t], price) for t, price, _ in record["prices"]]
-        require(all(price >= 0 for _, price in prices), "a price is negative")
-        require(self.limit is not None or not prices, "there is no limit to be priced")
-        message = {(a, b): (np.array(x, np.int64), np.array(y, np.int64))
+        require(all(price >= 0 and self.limit is not None for _, price in prices), "a price is negative, or there is no limit to be priced")
+        message = {(self.left[a], self.left[b]): (np.array(x, np.int64), np.array(y, np.int64))
                    for a, b, x, y in record["messages"]}
-        total, cost = self.base, []
-        for v, values in enumerate(keep):
-            paid = np.zeros(len(values), object)
-            for k, price in prices:
-                if k in self.live[v]:
-                    paid = paid + self.usage[v][values, k].astype(object) * price
-            paid = [min(int(c) + ((p << self.scale) >> PRICE_BITS), BIG)
-                    for c, p in zip(self.cost[v][values], paid)]
-            cost.append(np.array(paid, np.int64))
-        above = [np.zeros(len(values), np.int64) for values in keep]
-        for (a, b), table in self.links.items():
-            table = table[np.ix_(keep[a], keep[b])]
-            if len(keep[a]) == 1:
+        total, cost, above = self.base, {}, {n: np.zeros(len(self.alive[n]), np.int64) for n in self.left}
+        for n in self.left:
+            paid = sum((self.usage[n][self.alive[n], k].astype(object) * price for k, price in prices if k in self.live[n]),
+                       np.zeros(len(self.alive[n]), object))
+            cost[n] = np.array([min(int(c) + ((p << self.scale) >> PRICE_BITS), BIG)
+                                for c, p in zip(self.cost[n][self.alive[n]], paid)], np.int64)
+        for a, b in self.links:
+            table = self.table[a][b][np.ix_(self.alive[a], self.alive[b])]
+            if len(table) == 1:
                 cost[b] = cut(cost[b] + table[0])
-            elif len(keep[b]) == 1:
+            elif len(table[0]) == 1:
                 cost[a] = cut(cost[a] + table[:, 0])
-            elif (a, b) in message:
-                to_a, to_b = message.pop((a, b))
-                require(max(abs(to_a).max(), abs(to_b).max()) <= 2**56, "a message is too large")
-                cost[a], cost[b] = cut(cost[a] + to_a), cut(cost[b] + to_b)
-                above[a], above[b], least = self.spread(table - to_a[:, None] - to_b, above[a], above[b])
-                total += least
             else:
-                above[a], above[b], least = self.spread(table, above[a], above[b])
-                total += least
+                to_a, to_b = message.pop((a, b), (0 * table[:, 0], 0 * table[0]))
+                require(max(abs(to_a).max(), abs(to_b).max()) <= 2**56, "a message is too large")
+                cost[a], cost[b], table = cut(cost[a] + to_a), cut(cost[b] + to_b), table - to_a[:, None] - to_b
+                above[a], above[b] = (cut(above[n] + table.min(axis) - table.min()) for n, axis in ((a, 1), (b, 0)))
+                total += int(table.min())
         require(not message, "a message belongs to no link")
-        total += sum(int(c.min()) for c in cost)
+        total += sum(int(c.min()) for c in cost.values())
         for t, price, unused in record["prices"]:
             room = self.limit - int(self.always[self.time[t]])
-            self.require_unused(self.time[t], keep, room, unused)
+            self.require_unused(self.time[t], room, unused)
             total -= -((-(price * (room - unused) << self.scale)) // 2**PRICE_BITS)
-        return total, [cut(c - c.min() + more) for c, more in zip(cost, above)]
+        return total, {n: cut(c - c.min() + above[n]) for n, c in cost.items()}
 
-    @staticmethod
-    def spread(table, rows, columns):
-        """Adds what the least cell of each row and column is above the least of all, also given."""
-        least = table.min()
-        return cut(rows + table.min(1) - least), cut(columns + table.min(0) - least), int(least)
-
-    def require_unused(self, time, keep, room, unused):
+    def require_unused(self, time, room, unused):
         """No choice of kept values uses more than room - unused, but not more than room, at a time.
 
         The sums are kept as ranges; those nearer than the gap are joined, which only adds sums."""
-        items = [np.unique(self.usage[v][values, time]) for v, values in enumerate(keep)]
+        items = [np.unique(self.usage[n][self.alive[n], time]) for n in self.left]
         room -= sum(int(usage[0]) for usage in items)
         key = (room, unused, tuple(usage.tobytes() for usage in items if len(usage) > 1))
         if unused == 0 or room < 0 or key in self.seen:
@@ -228,60 +188,46 @@ class Core:
         low = high = np.zeros(1, np.int64)
         for usage in sorted((usage - usage[0] for usage in items), key=lambda usage: usage[-1]):
             low, high = ((ends[:, None] + usage).ravel() for ends in (low, high))
-            order = np.argsort(low, kind="stable")
-            order = order[low[order] <= room]
+            order = np.argsort(low, kind="stable")[:(low <= room).sum()]
             low, high = low[order], np.maximum.accumulate(high[order])
             begins = np.r_[True, low[1:] - high[:-1] > room >> 14]
             low, high = low[begins], high[np.r_[begins[1:], True]]
         require(not ((high > room - unused) & (low <= room)).any(), "room is left that can be used")
         self.seen.add(key)
 
-    def drop(self, record, keep, enough):
-        """Values that no solution below the bound has; False when there is no such solution."""
-        total, above = None, None
-        if "prices" in record:
-            total, above = self.bound(record, keep)
-            if "drops" not in record:
-                require(total >= enough, "a record's bound is below the bound")
-                return False
-        first = [list(values) for values in keep]
-        for v, x in record["drops"]:
-            if total is None:
-                alone = self.cost[v][x] >= BIG or any(
-                    (self.links[a, b][x, keep[b]] if a == v else self.links[a, b][keep[a], x]
-                     ).min(initial=BIG) >= BIG for a, b in self.of[v])
-                require(alone, f"value {x} of variable {v} is possible")
-            else:
-                require(total + int(above[v][first[v].index(x)]) >= enough,
-                        f"value {x} of variable {v} may be in a better solution")
-            keep[v].remove(x)
-        return True
-
-    def verify(self, records, bound, scale):
+    def verify(self, records, bound):
         """Walks through the tree of the records; nothing of it may be left out."""
-        self.seen = set()
-        self.scale, enough = scale, ((bound - 1) << scale) + 1
-        self.of = [[link for link in self.links if v in link] for v in range(len(self.cost))]
-        open_sets = [[list(range(len(c))) for c in self.cost]]
-        at = 0
+        self.left = [n for n, gone in enumerate(self.gone) if not gone]
+        self.links = [(a, b) for a in self.left for b in self.table[a] if a < b]
+        self.live = [set(usage.any(0).nonzero()[0]) for usage in self.usage]
+        named, enough = list(self.alive), ((bound - 1) << self.scale) + 1
+        records, open_sets = iter(records), [self.alive]
         while open_sets:
-            require(at < len(records), "the proof ends too early")
-            keep = open_sets.pop()
-            if any(not values for values in keep):
+            self.alive = open_sets.pop()
+            if not all(len(self.alive[n]) for n in self.left):
                 continue
-            record = records[at]
-            at += 1
+            record = next(records, None)
+            require(record is not None, "the proof ends too early")
             if "branch" in record:
-                v, x = record["branch"]
-                require(x in keep[v], "a branch takes a value that is gone")
-                rest = [list(values) for values in keep]
-                rest[v].remove(x)
-                open_sets.append(rest)
-                keep[v] = [x]
-                open_sets.append(keep)
-            elif self.drop(record, keep, enough):
-                open_sets.append(keep)
-        require(at == len(records), "the proof goes on behind its end")
+                n = self.left[record["branch"][0]]
+                x = named[n][record["branch"][1]]
+                require(x in self.alive[n], "a branch takes a value that is gone")
+                open_sets += [[*self.alive], [*self.alive]]  # the last one is looked at first
+                open_sets[-2][n], open_sets[-1][n] = self.alive[n][self.alive[n] != x], np.array([x])
+                continue
+            first, (total, above) = list(self.alive), self.bound(record) if "prices" in record else (None, None)
+            closed = total is not None and "drops" not in record
+            require(not closed or total >= enough, "a record's bound is below the bound")
+            for v, x in () if closed else record["drops"]:  # values that no solution below the bound has
+                n, x = self.left[v], named[self.left[v]][x]
+                if total is None:
+                    self.require_impossible(n, x)
+                else:
+                    require(total + int(above[n][first[n] == x].max(initial=0)) >= enough,
+                            f"value {x} of node {n} may be in a better solution")
+                self.remove(n, x)
+            open_sets += [] if closed else [self.alive]
+        require(next(records, None) is None, "the proof goes on behind its end")
 
 
 def check(problem, certificate):
@@ -290,15 +236,11 @@ def check(problem, certificate):
     cost, bound = cost_of(problem, certificate["choice"]), certificate["bound"]
     scale, proof = certificate["scale"], certificate["proof"]
     require(0 <= scale and cost << scale < 2**50, "the scale is too large")
-    times = sorted({t for record in proof for t, _, _ in record.get("prices", [])})
-    network = Network(problem, scale, times)
+    network = Network(problem, scale, sorted({t for record in proof for t, _, _ in record.get("prices", [])}))
     for kind, node, x, y in certificate["presolve"]:
         require(not network.gone[node], f"node {node} is gone")
-        if kind == 0:
-            network.drop(node, x, y)
-        else:
-            (network.contract, network.separate, lambda n, _: network.eliminate(n))[kind - 1](node, x)
-    Core(network, problem.get("usage_limit")).verify(proof, bound, scale)
+        (network.drop, network.contract, network.separate, network.eliminate)[kind](node, x, y)
+    network.verify(proof, bound)
     return cost, bound
 
 
