@@ -387,7 +387,7 @@ static void *spin(void *stop)
  * second run is watched by another thread, and others keep the processors busy. */
 START_TEST(equal_seeds_of_one_thread_find_the_same)
 {
-    enum { SIDE = 20, SPINNERS = 6 };
+    enum { SIDE = 20, SPINNERS = 3 };
     ap_cfn_options_t options = AP_CFN_OPTIONS_INIT;
     pthread_t spinner[SPINNERS];
     atomic_bool stop = false;
