@@ -27,12 +27,6 @@ static const double settling = 2;
 /* Part of the budget that all NICs together may take. */
 static const double nic_share = 0.6;
 
-char *xm_probe_nic_step(int host, bool out, char *buffer, size_t size)
-{
-    (void)snprintf(buffer, size, "nic/%d/%s", host, out ? "out" : "in");
-    return buffer;
-}
-
 /* The seconds of one message of a stream, from the ping-pong between hosts or inside one. It
  * only serves to plan windows. */
 static double message_seconds(const xm_probe_t *probe, const char *curve)

@@ -13,6 +13,12 @@
 #include "comm/probe/compute.h"
 #include "comm/probe/probe_private.h"
 
+char *xm_probe_nic_step(int host, bool out, char *buffer, size_t size)
+{
+    (void)snprintf(buffer, size, "nic/%d/%s", host, out ? "out" : "in");
+    return buffer;
+}
+
 /* Says when, where and on what the numbers were measured. */
 static void describe(const xm_probe_t *probe, char *name, char *conditions, size_t size)
 {
