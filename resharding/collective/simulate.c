@@ -21,6 +21,7 @@ typedef struct {
     const xm_program_t *program;
     const xm_interconnect_t *net;
     xm_dependencies_t dependencies;
+    xm_occupied_t *use; /* by move; without a dimension until it is first asked for */
     int64_t bytes;
     event_t *events; /* a heap by time, then by move */
     size_t count, room;
@@ -138,25 +139,27 @@ static double bytes_of(const simulation_t *s, const xm_move_t *move)
                     xm_program_first(s->program, move->chunk, s->bytes));
 }
 
-/* Begins a move, or lets it wait for the first of its resources that is busy. */
+/* Begins a move, or lets it wait for the first of its resources that is busy. Between two that are
+ * mostly busy it goes to and fro, so what it occupies is worked out only once. */
 static void begin(simulation_t *s, uint32_t m)
 {
     const xm_move_t *move = &s->program->moves[m];
-    xm_occupied_t use;
+    xm_occupied_t *use = &s->use[m];
 
-    if ((s->status = xm_interconnect_use(s->net, move->from, move->to, &use)) < 0) {
+    if (use->dimension == NULL &&
+        (s->status = xm_interconnect_use(s->net, move->from, move->to, use)) < 0) {
         return;
     }
-    for (int r = 0; r < use.count; ++r) {
-        if (s->busy[use.resource[r]]) {
-            push_move(s, &s->waiting[use.resource[r]], m);
+    for (int r = 0; r < use->count; ++r) {
+        if (s->busy[use->resource[r]]) {
+            push_move(s, &s->waiting[use->resource[r]], m);
             return;
         }
     }
-    for (int r = 0; r < use.count; ++r) {
-        s->busy[use.resource[r]] = true;
+    for (int r = 0; r < use->count; ++r) {
+        s->busy[use->resource[r]] = true;
     }
-    push_event(s, (event_t){pass(s, &use, bytes_of(s, move)), m, false});
+    push_event(s, (event_t){pass(s, use, bytes_of(s, move)), m, false});
 }
 
 static bool may_begin(const simulation_t *s, uint32_t move)
@@ -188,21 +191,20 @@ static void arrive(simulation_t *s, uint32_t m)
  * wait there from now on. */
 static void leave(simulation_t *s, uint32_t m)
 {
-    const xm_move_t *move = &s->program->moves[m];
-    xm_occupied_t use;
+    const xm_occupied_t *use = &s->use[m];
+    double bytes = bytes_of(s, &s->program->moves[m]);
 
-    (void)xm_interconnect_use(s->net, move->from, move->to, &use);
-    push_event(s, (event_t){arrival(s, use.dimension, bytes_of(s, move)), m, true});
-    for (int r = 0; r < use.count; ++r) {
-        s->busy[use.resource[r]] = false;
+    push_event(s, (event_t){arrival(s, use->dimension, bytes), m, true});
+    for (int r = 0; r < use->count; ++r) {
+        s->busy[use->resource[r]] = false;
     }
     while (s->status == XM_OK) {
         queue_t *next = NULL;
 
-        for (int r = 0; r < use.count; ++r) {
-            queue_t *queue = &s->waiting[use.resource[r]];
+        for (int r = 0; r < use->count; ++r) {
+            queue_t *queue = &s->waiting[use->resource[r]];
 
-            if (queue->count > 0 && !s->busy[use.resource[r]] &&
+            if (queue->count > 0 && !s->busy[use->resource[r]] &&
                 (next == NULL || queue->moves[0] < next->moves[0])) {
                 next = queue;
             }
@@ -246,6 +248,7 @@ xm_status_t xm_program_simulate(const xm_program_t *program, const xm_interconne
     simulation_t s = {.program = program,
                       .net = interconnect,
                       .bytes = bytes,
+                      .use = calloc(program->count + 1, sizeof(*s.use)),
                       .waiting = calloc(resources, sizeof(*s.waiting)),
                       .busy = calloc(resources, sizeof(*s.busy)),
                       .credit = calloc(resources, sizeof(*s.credit)),
@@ -254,9 +257,9 @@ xm_status_t xm_program_simulate(const xm_program_t *program, const xm_interconne
                           calloc((size_t)interconnect->processors + 1, sizeof(*s.processor))};
 
     s.status = xm_dependencies_find(program, &s.dependencies);
-    if (s.status == XM_OK && (s.waiting == NULL || s.busy == NULL || s.credit == NULL ||
-                              s.since == NULL || s.processor == NULL)) {
-        s.status = XM_NO_MEMORY("simulating %zu resources", resources);
+    if (s.status == XM_OK && (s.use == NULL || s.waiting == NULL || s.busy == NULL ||
+                              s.credit == NULL || s.since == NULL || s.processor == NULL)) {
+        s.status = XM_NO_MEMORY("simulating %zu moves", program->count);
     }
     for (size_t r = 0; s.status == XM_OK && r < resources; ++r) {
         s.credit[r] = INFINITY; /* as much as there can be */
@@ -271,6 +274,7 @@ xm_status_t xm_program_simulate(const xm_program_t *program, const xm_interconne
     free(s.since);
     free(s.credit);
     free(s.waiting);
+    free(s.use);
     free(s.busy);
     free(s.events);
     xm_dependencies_clear(&s.dependencies);

@@ -11,9 +11,10 @@
 #include "comm/transport/ucx/transport_ucx_private.h"
 
 /* How long destroy waits for peers that are slow to take what was sent; at least for connections to
- * close, whatever the first took, and where all are known to live; and for one that a peer is just
- * opening. */
-enum { CLOSE_MS = 1000, PART_MS = 250, LIVE_MS = 3000, QUIET_MS = 10 };
+ * close, whatever the first took, and where all are known to live. Then for one that a peer is just
+ * opening: at least, and in times that this process itself had to wait for a processor, since the
+ * peer may have to. */
+enum { CLOSE_MS = 1000, PART_MS = 250, LIVE_MS = 3000, QUIET_MS = 20, QUIET_TURNS = 20 };
 
 /* Frees the requests of closes that have ended; true when none is left. */
 static bool closes_ended(xm_ucx_transport_t *self)
@@ -101,21 +102,28 @@ static void part_from(xm_ucx_peer_t *peer)
     }
 }
 
-/* Makes progress until nothing has moved for QUIET_MS, but not longer than PART_MS. A peer may
- * have begun to connect: UCX 1.13 aborts the process if its answer to that has not gone out
- * when the worker is destroyed, and it shows nobody the endpoints that peers have opened. So
- * silence is the only evidence that there is none. */
+/* Makes progress until nothing has moved for a while, but not longer than PART_MS, or CLOSE_MS
+ * where all live. A peer may have begun to connect: UCX 1.13 aborts the process if its answer to
+ * that has not gone out when the worker is destroyed, and it shows nobody the endpoints that peers
+ * have opened. So silence is the only evidence that there is none. The answer waits until the peer
+ * has accepted the connection, for which it needs a processor: where turns of a millisecond take
+ * longer, more silence is asked for. */
 static void settle(xm_ucx_transport_t *self)
 {
-    int64_t end = after_ms(self, PART_MS), quiet = after_ms(self, QUIET_MS);
+    int64_t end = after_ms(self, self->base.base.all_live ? CLOSE_MS : PART_MS);
+    int64_t now = after_ms(self, 0), quiet = now, longest = 0, last;
 
-    while (xm_transport_now(&self->base.base) < quiet && xm_transport_now(&self->base.base) < end) {
+    do {
+        last = now;
         if (xm_transport_progress(&self->base.base) > 0) {
-            quiet = after_ms(self, QUIET_MS);
+            quiet = last;
         } else {
             (void)poll(NULL, 0, 1);
         }
-    }
+        now = after_ms(self, 0);
+        longest = now - last > longest ? now - last : longest;
+    } while (now < end &&
+             (now - quiet < QUIET_MS * INT64_C(1000000) || now - quiet < QUIET_TURNS * longest));
 }
 
 /* Closes all peers side by side. The steps depend on each other: receives end first, so that
@@ -162,18 +170,26 @@ static void ignore_message(void *request, ucs_status_t status, const ucp_tag_rec
 }
 
 /* Throws away messages that nobody received: after a failure that is normal, but UCX would warn
- * about each. Their senders see a closed connection. */
-static void discard_messages(xm_ucx_rail_t *rail)
+ * about each. Their senders see a closed connection. False for one whose bytes are still with its
+ * sender: if that has closed its connection since, UCX 1.13 aborts the process when it is received.
+ */
+static bool discard_messages(xm_ucx_rail_t *rail)
 {
+    enum { EAGER_BYTES = 4096 }; /* below, UCX sends bytes at once, whatever the transport */
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,
                                  .cb.recv = ignore_message};
     ucp_tag_recv_info_t info;
     ucp_tag_message_h message;
     char nothing;
 
-    while ((message = ucp_tag_probe_nb(rail->worker, 0, 0, 1, &info)) != NULL) {
+    while (ucp_tag_probe_nb(rail->worker, 0, 0, 0, &info) != NULL) {
+        if (info.length >= EAGER_BYTES) {
+            return false;
+        }
+        message = ucp_tag_probe_nb(rail->worker, 0, 0, 1, &info);
         (void)ucp_tag_msg_recv_nbx(rail->worker, &nothing, 0, message, &param);
     }
+    return true;
 }
 
 /* Counts the peers of which UCX has packets that it has not sent over a rail: these requests keep
@@ -237,10 +253,10 @@ void xm_ucx_destroy(xm_transport_t *transport)
         xm_ucx_memory_deregister(transport, xm_list_entry(self->memory.next, xm_memory_t, link));
     }
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
-        if (self->rails[rail].open && !badly) {
-            discard_messages(&self->rails[rail]);
+        if (badly || (self->rails[rail].open && !discard_messages(&self->rails[rail]))) {
+            ++self->rails[rail].stuck;
         }
-        self->rails[rail].stuck += packets_stuck(self, rail) + badly;
+        self->rails[rail].stuck += packets_stuck(self, rail);
         xm_ucx_rail_close(&self->rails[rail]);
     }
     /* UCX has let go of everything now: whatever it did not end, ends here. */

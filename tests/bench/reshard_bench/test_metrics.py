@@ -144,7 +144,7 @@ with tempfile.TemporaryDirectory() as directory:
     for rank in range(RANKS):
         with open(os.path.join(directory, f"log-{rank}"), encoding="utf-8") as file:
             lines = file.read().splitlines()
-        start = rf"\[[0-9.]+\] \S+:[0-9]+ rank {rank} INFO worker/worker\.c:[0-9]+ rank {rank} of {RANKS} on \S+, " \
+        start = rf"\[[0-9.]+\] \S+:[0-9]+ rank {rank} INFO worker/create\.c:[0-9]+ rank {rank} of {RANKS} on \S+, " \
                 r"crossmesh [0-9.]+, transport ucx, NICs shm; UCX [0-9.]+, libibverbs [0-9.]+, hwloc API [0-9.]+, .*"
         check(len(lines) == 1 and re.fullmatch(start, lines[0]), f"log of rank {rank}: {lines}")
 
