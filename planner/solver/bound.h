@@ -34,6 +34,7 @@ typedef struct ap_cfn_dual {
     int *decoded;          /* per variable: of ap_cfn_dual_decode() */
     double *margin;        /* per variable: how much more its second cheapest cost then */
     double *slope;         /* per time: load less capacity, averaged */
+    double *share;         /* of all values: how often each was chosen, averaged as the slopes */
     double *load, *sums, *scratch, *best_price;
     ap_elimination_t *exact; /* NULL: messages are passed */
     double *marginal;        /* of all values, for `exact` */

@@ -45,9 +45,9 @@ static const double settling_cells = 4e9, settling_nodes = 2000, settling_work =
 /* The presolve may spend at most this part of the time on what need not be done. */
 static const double presolve_part = 0.4;
 /* The first attempt of branch and bound looks for solutions within this part of the bound; every
- * further one may look twice as far and visit half as many nodes again. */
+ * further one looks twice as far, or half. */
 static const double first_reach = 1e-4;
-enum { PROVABLE_VARIABLES = 1500, ATTEMPT_NODES = 1000 };
+enum { PROVABLE_VARIABLES = 1500 };
 /* What raising the bound before the first attempt may take of the time there is, and what an
  * attempt may, besides a part of the time that has passed. Attempts look near the bound, where few
  * values are left, so they soon raise it faster than more of its own steps would. */
@@ -210,13 +210,13 @@ static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
     return XM_OK;
 }
 
-/* Attempts of branch and bound from *number on, until one has too many nodes or takes too long. A
- * search that knows no good solution loses itself below early mistakes, so what is more than
- * `reach` above the bound does not count; a gap that is really that small then closes soon, and
- * otherwise the bound rises to where the search did not look. Each attempt starts anew, with the
- * cost that is known by then, since values that it rules out at the root are ruled out in the whole
- * tree. */
-static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, int *number)
+/* Attempts of branch and bound, until one takes too long. A search that knows no good solution
+ * loses itself below early mistakes, so what is more than *reach above the bound does not count; a
+ * gap that is really that small then closes soon, and otherwise the bound rises to where the search
+ * did not look. After an attempt that could not look at everything the next one looks half as far.
+ * Each starts anew, with the cost that is known by then, since values that it rules out at the root
+ * are ruled out in the whole tree. */
+static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, double *reach)
 {
     ap_cfn_shared_t *shared = &solve->shared;
     bool complete = true;
@@ -224,17 +224,17 @@ static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, int *numbe
 
     while (status == XM_OK && complete && !ap_cfn_shared_is_over(shared)) {
         double bound = ap_cfn_shared_bound(shared);
-        double reach = ldexp(first_reach, *number);
-        double cap = reach < 1.0 ? bound + reach * fabs(bound) + 1.0 : HUGE_VAL;
-        int64_t most = (int64_t)(ATTEMPT_NODES * pow(1.5, *number)), begin = solve->nodes;
+        double gap = ap_cfn_shared_cost(shared) - bound;
+        double cap = *reach < 1.0 && *reach * fabs(bound) < gap ? bound + *reach * fabs(bound) + 1.0
+                                                                : HUGE_VAL;
         int64_t now = ap_cfn_shared_now(shared);
         double left = (double)(ap_cfn_shared_end(shared) - now);
         double passed = (double)(now - solve->searching);
         int64_t until = now + (int64_t)(attempt_part * left + attempt_growth * passed);
 
-        status = ap_cfn_branch(dual, shared, cap, most, until, &solve->nodes);
-        complete = solve->nodes - begin < most && ap_cfn_shared_now(shared) <= until;
-        ++*number;
+        status = ap_cfn_branch(dual, shared, cap, INT64_MAX / 2, until, &solve->nodes);
+        complete = ap_cfn_shared_now(shared) <= until;
+        *reach = complete ? 2.0 * *reach : 0.5 * fmin(*reach, gap / fabs(bound));
     }
     return status;
 }
@@ -268,18 +268,15 @@ static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_se
 {
     ap_cfn_shared_t *shared = &solve->shared;
     int64_t search_time = dual->core->variables * SEARCH_TIME_EACH;
-    int attempts = 0;
-    double label_share = 1.0;
+    double reach = first_reach, label_share = 1.0;
     ap_cfn_labels_t labels = AP_CFN_LABELS_INIT;
     xm_status_t status = XM_OK;
 
     search_time = search_time < SEARCH_TIME ? search_time : SEARCH_TIME;
     for (uint64_t dive = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++dive) {
         if (dual->core->variables <= PROVABLE_VARIABLES) {
-            status = attempt(solve, dual, &attempts);
-        }
-        if (status == XM_OK && dual->core->variables <= PROVABLE_VARIABLES) {
-            status = close_gap(solve, dual, &labels, &label_share);
+            status = attempt(solve, dual, &reach);
+            status = status == XM_OK ? close_gap(solve, dual, &labels, &label_share) : status;
         }
         if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
             status = ap_cfn_dive(dual, shared, dive * (2 * solve->options->seed + 1));

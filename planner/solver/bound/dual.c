@@ -65,6 +65,7 @@ xm_status_t ap_cfn_dual_create(const ap_cfn_core_t *core, ap_cfn_dual_t **dual)
         largest = core->variable[v].size > largest ? core->variable[v].size : largest;
     }
     made->priced = xm_arena_take(pool, values * sizeof(double));
+    made->share = xm_arena_get(pool, values, sizeof(double));
     made->messages = xm_arena_get(pool, messages, sizeof(double));
     made->to_a = xm_arena_take(pool, links * sizeof(double *));
     made->to_b = xm_arena_take(pool, links * sizeof(double *));
@@ -404,6 +405,22 @@ double ap_cfn_dual_aim(const ap_cfn_dual_t *self, double cost)
     return fmin(cost, self->best + plausible_gap * fabs(self->best) + 1.0);
 }
 
+/* The average of the assignments goes with that of their subgradients: it is the mixture that the
+ * bound at the best prices is that of. */
+static void note_choice(ap_cfn_dual_t *self)
+{
+    double weight = self->steps == 0 ? 1.0 : newest;
+
+    for (int v = 0; v < self->core->variables; ++v) {
+        double *share = self->share + self->at[v];
+
+        for (int x = 0; x < self->core->variable[v].size; ++x) {
+            share[x] *= 1.0 - weight;
+        }
+        share[self->choice[v]] += weight;
+    }
+}
+
 /* One step of the subgradient method with Polyak's length, factor * (upper - bound) /
  * |direction|^2. The load of the present choice less the capacity is a subgradient of the bound.
  * Neighbouring times have nearly the same load, so only local peaks get a new price; raising all
@@ -424,6 +441,7 @@ void ap_cfn_dual_move_prices(ap_cfn_dual_t *self, double upper)
         self->slope[t] =
             self->steps == 0 ? slope : (1.0 - newest) * self->slope[t] + newest * slope;
     }
+    note_choice(self);
     /* On a plateau the last of its times counts as the peak, so a plateau gets one price. */
     for (int t = 0; t < times; ++t) {
         double slope = self->slope[t];

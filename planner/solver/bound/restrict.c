@@ -228,6 +228,14 @@ static void copy_dual(const restriction_t *r, ap_cfn_dual_t *to)
             ++next;
         }
     }
+    next = 0;
+    for (int v = 0; v < core->variables; ++v) {
+        if (r->number[v] >= 0) {
+            (void)ap_cfn_copy_kept(r->keep + r->from->at[v], r->from->share + r->from->at[v],
+                                   core->variable[v].size, to->share + to->at[next]);
+            ++next;
+        }
+    }
     for (int t = 0; t < core->times; ++t) {
         if (r->time[t + 1] > r->time[t]) {
             to->price[r->time[t]] = r->from->price[t];

@@ -45,6 +45,38 @@ static xm_status_t descend(search_t *search, const ap_cfn_node_t *from, double b
     return status;
 }
 
+/* Explores both sides of a node's branch. The second one is left out when the first has found a
+ * solution as cheap as this node's bound. */
+static xm_status_t branch(search_t *search, ap_cfn_node_t *node, double bound, double *open)
+{
+    size_t values = ap_cfn_core_values(node->dual->core);
+    bool *saved = malloc(2 * values), *first, *keep;
+    xm_status_t status = XM_OK;
+    int v, size;
+
+    if (saved == NULL) {
+        return XM_NO_MEMORY("a branch");
+    }
+    first = saved + values;
+    v = ap_cfn_node_split(node, ap_cfn_tree_goal(&search->tree) - bound, first);
+    size = node->dual->core->variable[v].size;
+    keep = node->keep + node->dual->at[v];
+    memcpy(saved, keep, (size_t)size);
+    for (int side = 0; side < 2 && status == XM_OK; ++side) {
+        bool any = false;
+
+        for (int x = 0; x < size; ++x) {
+            keep[x] = saved[x] && first[x] == (side == 0);
+            any = any || keep[x];
+        }
+        if (any && bound < ap_cfn_tree_goal(&search->tree)) {
+            status = descend(search, node, bound, 1, open);
+        }
+    }
+    free(saved);
+    return status;
+}
+
 /* Explores a node and lowers *open to the smallest bound of what was left unexplored. Where the
  * search is stopped, the minimum of *open and the best cost is therefore still a valid lower bound
  * on the whole problem. A node's own dual can end lower than its parent's, as prices move; the
@@ -53,9 +85,6 @@ static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherit
 {
     double bound;
     size_t dropped;
-    int chosen, best;
-    bool *keep;
-    xm_status_t status;
 
     ++*search->nodes;
     /* A node without variables is one assignment; the tree checks that it fits before it counts. */
@@ -86,37 +115,7 @@ static xm_status_t explore(search_t *search, ap_cfn_node_t *node, double inherit
     if (10 * dropped > ap_cfn_core_values(node->dual->core)) {
         return descend(search, node, bound, 1, open);
     }
-    chosen = ap_cfn_node_choose(node, ap_cfn_tree_goal(&search->tree) - bound);
-    best = node->dual->choice[chosen];
-    keep = node->keep + node->dual->at[chosen];
-    if (!keep[best]) { /* dropped since: any other */
-        for (best = 0; !keep[best]; ++best) {
-        }
-    }
-    /* First the branch that takes the cheapest value, then the branch of all others. The second one
-     * is left out when the first has found a solution as cheap as this node's bound. */
-    {
-        int size = node->dual->core->variable[chosen].size, others = 0;
-        bool *saved = malloc((size_t)size * sizeof(*saved));
-
-        if (saved == NULL) {
-            return XM_NO_MEMORY("a branch");
-        }
-        memcpy(saved, keep, (size_t)size * sizeof(*saved));
-        for (int x = 0; x < size; ++x) {
-            keep[x] = x == best;
-        }
-        status = descend(search, node, bound, 1, open);
-        for (int x = 0; x < size; ++x) {
-            keep[x] = saved[x] && x != best;
-            others += keep[x];
-        }
-        free(saved);
-        if (status != XM_OK || others == 0 || bound >= ap_cfn_tree_goal(&search->tree)) {
-            return status;
-        }
-        return descend(search, node, bound, 1, open);
-    }
+    return branch(search, node, bound, open);
 }
 
 /* Proves the optimum below a dual, or raises the bound as far as it gets. The root's dual is

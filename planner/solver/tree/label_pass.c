@@ -18,6 +18,7 @@
 
 #include "planner/solver/elimination.h"
 #include "planner/solver/tree/label_list.h"
+#include "planner/solver/tree/label_price.h"
 
 enum { CHILDREN_MOST = 32 };
 /* Nanoseconds of a usual core per number of a label that was made or compared, and per cell. */
@@ -45,6 +46,8 @@ typedef struct pass {
     size_t width;
     double goal, offset;
     int times;
+    int most_times;   /* that labels keep; all others are only priced */
+    double *paid;     /* per value: its cost, with prices on those others */
     int *when;        /* per time: the core's */
     double *capacity; /* per time, above the least */
     double *most;     /* per time, of all */
@@ -52,7 +55,7 @@ typedef struct pass {
     double **least;   /* per variable and segment */
     step_t *step, *now;
     double most_work; /* that is allowed */
-    bool stopped;
+    bool stopped, loose;
     ap_label_list_t row, part, next; /* scratch */
     ap_label_sorter_t sorter;
     xm_arena_t pool;
@@ -135,10 +138,19 @@ static void find_times(pass_t *pass)
      * left out, and what is counted below relies on that. */
     for (int t = 0; t < core->times; ++t) {
         if (most[t] > pass->capacity[t]) {
-            most[pass->times] = most[t];
-            pass->capacity[pass->times] = pass->capacity[t];
             pass->when[pass->times++] = t;
         }
+    }
+    pass->paid = xm_arena_take(&pass->pool, ap_cfn_core_values(core) * sizeof(double));
+    if (pass->pool.failed) {
+        return;
+    }
+    pass->loose = pass->times > pass->most_times;
+    pass->times = ap_label_price(pass->node->dual, pass->when, pass->times, pass->most_times,
+                                 pass->paid, &pass->pool);
+    for (int k = 0; k < pass->times; ++k) {
+        most[k] = most[pass->when[k]];
+        pass->capacity[k] = pass->capacity[pass->when[k]];
     }
 }
 
@@ -374,7 +386,7 @@ static xm_status_t visit(void *context, const ap_elimination_step_t *of, size_t 
     step_t *step = pass->now;
     const ap_cfn_dual_t *dual = pass->node->dual;
     const double *priced = dual->priced + dual->at[of->variable];
-    const double *costs = dual->core->variable[of->variable].cost;
+    const double *costs = pass->paid + dual->at[of->variable];
     const bool *keep = pass->node->keep + dual->at[of->variable];
     int size = pass->e->size[of->variable];
     size_t at[CHILDREN_MOST];
@@ -518,14 +530,15 @@ static xm_status_t run(pass_t *pass)
 /* The prices are the best that were found: the marginals are exact at them, and the nearer they are
  * to the best bound, the fewer labels stay below the goal. What the elimination drops at them goes
  * first. */
-xm_status_t ap_cfn_label_pass(ap_cfn_tree_t *tree, ap_cfn_node_t *node, size_t width, double work,
-                              double *bound, bool *finished)
+xm_status_t ap_cfn_label_pass(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int times, size_t width,
+                              double work, double *bound, bool *finished, bool *loose)
 {
     ap_cfn_dual_t *dual = node->dual;
     pass_t pass = {.tree = tree,
                    .node = node,
                    .e = dual->exact,
                    .width = width,
+                   .most_times = times,
                    .most_work = work,
                    .goal = ap_cfn_tree_goal(tree),
                    .sorter.open = HUGE_VAL,
@@ -550,12 +563,19 @@ xm_status_t ap_cfn_label_pass(ap_cfn_tree_t *tree, ap_cfn_node_t *node, size_t w
     status = pass.pool.failed ? XM_NO_MEMORY("labels") : run(&pass);
     ap_cfn_shared_spend(tree->shared, pass.sorter.work);
     if (status == XM_OK && !pass.stopped) {
-        *bound = pass.sorter.open < pass.goal ? fmax(pass.sorter.open, dual->bound) : HUGE_VAL;
-        *finished = true;
-        if (pass.step[pass.e->steps].labels.count > 0) {
+        const ap_label_list_t *last = &pass.step[pass.e->steps].labels;
+
+        *loose = false;
+        if (last->count > 0) {
             trace(&pass, pass.e->steps, 0, dual->choice);
             ap_cfn_node_offer_choice(tree, node);
+            if (pass.loose && ap_label_number(last, 0)[AP_LABEL_BOUND] < pass.sorter.open) {
+                pass.sorter.open = ap_label_number(last, 0)[AP_LABEL_BOUND];
+                *loose = true;
+            }
         }
+        *bound = pass.sorter.open < pass.goal ? fmax(pass.sorter.open, dual->bound) : HUGE_VAL;
+        *finished = true;
     }
     for (int k = 0; k <= pass.e->steps && pass.step != NULL; ++k) {
         ap_label_clear(&pass.step[k].labels);

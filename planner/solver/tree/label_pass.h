@@ -13,11 +13,12 @@
 #include "planner/solver/tree/tree.h"
 
 /*
- * One pass over a node with a dual that eliminates, for solutions below the tree's goal. It keeps
+ * One pass over a node with a dual that eliminates, for solutions below the tree's goal. It looks
+ * at the limit at the `times` times with the highest prices, pays for usage at all others, keeps
  * about `width` labels per step, those with the lowest bounds, and offers the best solution that
- * they lead to. No other one costs less than *bound; HUGE_VAL: nothing had to be left out. It is
- * not *finished where that would take more than `work` nanoseconds of a usual core; the bound is
- * that of the prices then.
+ * they lead to. No other one costs less than *bound; HUGE_VAL: nothing had to be left out; *loose:
+ * what was found may exceed the limit at other times. It is not *finished where that would take
+ * more than `work` nanoseconds of a usual core; the bound is that of the prices then.
  */
-xm_status_t ap_cfn_label_pass(ap_cfn_tree_t *tree, ap_cfn_node_t *node, size_t width, double work,
-                              double *bound, bool *finished);
+xm_status_t ap_cfn_label_pass(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int times, size_t width,
+                              double work, double *bound, bool *finished, bool *loose);

@@ -13,9 +13,10 @@
 #include "planner/solver/tree/label_pass.h"
 
 /* Cells that a pass may look at, and the work that each stands for, with all that is made of it;
- * part of the gap below which no cap is tried; what is taken for the gap, as a part of the bound,
- * while there is no solution. */
-static const double most_cells = 3e7, cell_work = 60.0, least_reach = 1e-3, unknown_gap = 0.5;
+ * part of the gap below which no cap is tried, and that a new try begins with at least; what is
+ * taken for the gap, as a part of the bound, while there is no solution. */
+static const double most_cells = 3e7, cell_work = 60.0, least_reach = 1e-3, unknown_gap = 0.5,
+                    first_reach = 0.06;
 enum { ROUNDS = 10 };
 
 /* Narrows a node until what is left no longer shrinks, or nothing is. */
@@ -42,7 +43,7 @@ static xm_status_t shrink(ap_cfn_tree_t *tree, ap_cfn_node_t *node, bool *closed
     return XM_OK;
 }
 
-xm_status_t ap_cfn_label(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, double cap,
+xm_status_t ap_cfn_label(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, double cap, int times,
                          size_t width, double work, ap_cfn_label_end_t *end)
 {
     ap_cfn_tree_t tree;
@@ -57,21 +58,26 @@ xm_status_t ap_cfn_label(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, dou
     *end = AP_CFN_LABEL_DONE;
     tree.cap = cap;
     status = shrink(&tree, &node, &closed);
-    if (status == XM_OK && !closed && node.dual->core->variables > 0) {
-        if (node.dual->exact == NULL) {
-            status = ap_cfn_dual_eliminate(node.dual, fmin(most_cells, work / cell_work));
-        }
-        *end = AP_CFN_LABEL_LARGE;
-        bound = node.dual->best;
+    /* Where messages have left few enough values, elimination moves the prices on, and more go. */
+    if (status == XM_OK && !closed && node.dual->exact == NULL && node.dual->core->variables > 0) {
+        status = ap_cfn_dual_eliminate(node.dual, fmin(most_cells, work / cell_work));
         if (status == XM_OK && node.dual->exact != NULL) {
-            bool finished;
-
-            status = ap_cfn_label_pass(&tree, &node, width, work, &bound, &finished);
-            *end = finished ? AP_CFN_LABEL_MANY : AP_CFN_LABEL_LARGE;
-            *end = bound >= fmin(cap, ap_cfn_tree_goal(&tree)) ? AP_CFN_LABEL_DONE : *end;
+            status = shrink(&tree, &node, &closed);
         }
-    } else if (status == XM_OK && !closed) {
+    }
+    if (status == XM_OK && !closed && node.dual->core->variables == 0) {
         ap_cfn_node_offer(&tree, &node);
+    } else if (status == XM_OK && !closed) {
+        bool finished = false, loose = false;
+
+        bound = node.dual->best;
+        if (node.dual->exact != NULL) {
+            status = ap_cfn_label_pass(&tree, &node, times, width, work, &bound, &finished, &loose);
+        }
+        *end = bound >= fmin(cap, ap_cfn_tree_goal(&tree)) ? AP_CFN_LABEL_DONE
+               : !finished                                 ? AP_CFN_LABEL_LARGE
+               : loose                                     ? AP_CFN_LABEL_LOOSE
+                                                           : AP_CFN_LABEL_MANY;
     }
     if (status == XM_OK) {
         ap_cfn_shared_raise(shared, fmin(fmin(bound, cap), ap_cfn_shared_cost(shared)));
@@ -88,6 +94,8 @@ xm_status_t ap_cfn_labels(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared,
 {
     int64_t begin = ap_cfn_shared_now(shared);
     double spent = 0.0;
+    /* What was too large may be smaller now, as bound and cost are nearer to each other. */
+    labels->reach = fmax(labels->reach, first_reach);
     xm_status_t status = XM_OK;
 
     while (status == XM_OK && spent < work && labels->reach > least_reach &&
@@ -97,11 +105,14 @@ xm_status_t ap_cfn_labels(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared,
         double cap = labels->reach < 1.0 ? bound + labels->reach * (upper - bound) : HUGE_VAL;
         ap_cfn_label_end_t end;
 
-        status = ap_cfn_label(root, shared, cap, labels->width, 0.5 * (work - spent), &end);
+        status = ap_cfn_label(root, shared, cap, labels->times, labels->width, 0.5 * (work - spent),
+                              &end);
         if (end == AP_CFN_LABEL_DONE) {
             labels->reach = fmin(1.0, 2.0 * labels->reach);
         } else if (end == AP_CFN_LABEL_LARGE) {
             labels->reach *= 0.5;
+        } else if (end == AP_CFN_LABEL_LOOSE) {
+            labels->times *= 2;
         } else {
             labels->width *= 4;
         }

@@ -20,6 +20,14 @@ enum { ROUNDS_LOOK = 5, SUMS_WORK = 200000 };
 static const double worthwhile = 0.05;
 /* A variable to branch on without margin, or without usage, still counts by this part. */
 static const double least_part = 0.03;
+/* Usage that lies apart by less than this part of the gap is decided. */
+static const double decided = 1e-3, least_share = 1e-6;
+/* Cells that a pass of elimination may look at, per nanosecond that messages would take. */
+static const double exact_cells = 2.5, fewer = 0.8;
+/* What making a node takes, in sweeps. */
+static const double narrowing = 3.0;
+/* Of the steps' length, where prices are nearly right already. */
+static const double first_factor = 0.03;
 
 /* The root's first node borrows its dual; core == NULL says so. */
 void ap_cfn_node_destroy(ap_cfn_node_t *node)
@@ -47,6 +55,23 @@ static xm_status_t allocate(ap_cfn_node_t *node)
     return XM_OK;
 }
 
+/* Takes to elimination where that costs little, unless it was refused for hardly more values. */
+static xm_status_t eliminate(const ap_cfn_node_t *from, ap_cfn_node_t *to)
+{
+    double values = (double)ap_cfn_core_values(to->core), most = fewer * from->refused;
+    xm_status_t status = XM_OK;
+
+    to->refused = from->refused;
+    if (to->dual->exact == NULL && to->core->variables > 0 && (most == 0.0 || values <= most)) {
+        status = ap_cfn_dual_eliminate(to->dual, exact_cells * to->dual->nanoseconds);
+        to->refused = to->dual->exact != NULL ? 0.0 : values;
+    }
+    if (status != XM_OK) {
+        ap_cfn_node_destroy(to);
+    }
+    return status;
+}
+
 /* Makes the node that is left of another one. Variables with one value are written into the tree's
  * assignment; capacities are lowered to sums that still can occur, because fewer values leave wider
  * gaps. */
@@ -63,6 +88,10 @@ xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, a
     status = ap_cfn_dual_restrict(from->dual, from->keep, &to->core, &to->dual, number);
     if (status == XM_OK) {
         status = allocate(to);
+    }
+    if (status == XM_OK && !tree->plain) {
+        ap_cfn_shared_spend(tree->shared, narrowing * to->dual->nanoseconds);
+        status = eliminate(from, to);
     }
     for (int v = 0; status == XM_OK && v < core->variables; ++v) {
         const int *values = from->root_value + from->dual->at[v];
@@ -85,7 +114,8 @@ xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, a
     free(number);
     if (status == XM_OK && !tree->plain) {
         status = ap_cfn_lower_capacities(to->core, to->dual->at, to->keep, to->dual->price,
-                                         SUMS_WORK, ap_cfn_core_capacity(to->core));
+                                         (size_t)fmin(SUMS_WORK, 0.5 * to->dual->nanoseconds),
+                                         ap_cfn_core_capacity(to->core));
         if (status != XM_OK) {
             ap_cfn_node_destroy(to);
         }
@@ -179,7 +209,7 @@ void ap_cfn_node_offer_choice(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
 /* Improves a node's bound round by round: a sweep that also drops values, then a step of the
  * prices. The bound starts anew, as the node is another problem than its parent, while messages and
  * prices are the parent's. */
-bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, size_t *dropped)
+static bool tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, size_t *dropped)
 {
     ap_cfn_dual_t *dual = node->dual;
     double last = -HUGE_VAL;
@@ -193,7 +223,7 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
     dual->best = -HUGE_VAL;
     /* The step length begins anew as well: the parent's may have become tiny on the way to its
      * own optimum. */
-    dual->factor = 0.5;
+    dual->factor = first_factor;
     for (int round = 0; round < rounds; ++round) {
         double goal = ap_cfn_tree_goal(tree);
 
@@ -218,6 +248,17 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
         ap_cfn_dual_move_prices(dual, ap_cfn_dual_aim(dual, goal));
     }
     return false;
+}
+
+/* The last step may have been a bad one, so what comes after begins at the best prices. */
+bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, size_t *dropped)
+{
+    ap_cfn_dual_t *dual = node->dual;
+    bool closed = tighten(tree, node, rounds, dropped);
+
+    memcpy(dual->price, dual->best_price, (size_t)dual->core->times * sizeof(double));
+    ap_cfn_dual_prices_changed(dual);
+    return closed;
 }
 
 /* What the usage of a variable can change at the node's prices. */
@@ -259,6 +300,84 @@ int ap_cfn_node_choose(const ap_cfn_node_t *node, double gap)
             most = weight;
             chosen = v;
         }
+    }
+    return chosen;
+}
+
+/* What a value's usage costs at the prices. */
+static double priced_usage(const ap_cfn_dual_t *dual, int v, int x)
+{
+    const ap_cfn_variable_t *variable = &dual->core->variable[v];
+    double priced = 0.0;
+
+    for (int k = 0; k < variable->segments; ++k) {
+        const ap_cfn_segment_t *segment = &variable->segment[k];
+
+        priced += segment->usage[x] * (dual->sums[segment->to] - dual->sums[segment->from]);
+    }
+    return priced;
+}
+
+/* How far the usage of a variable's kept values lies apart, at the prices, in the mixture of
+ * assignments that the bound is that of; *mean is the middle. */
+static double spread(const ap_cfn_node_t *node, int v, double *mean)
+{
+    const ap_cfn_dual_t *dual = node->dual;
+    const bool *keep = node->keep + dual->at[v];
+    const double *share = dual->share + dual->at[v];
+    double all = 0.0, sum = 0.0, apart = 0.0;
+    int size = dual->core->variable[v].segments > 0 ? dual->core->variable[v].size : 0;
+
+    for (int x = 0; x < size; ++x) {
+        all += keep[x] ? share[x] : 0.0;
+        sum += keep[x] ? share[x] * priced_usage(dual, v, x) : 0.0;
+    }
+    *mean = sum / fmax(all, least_share);
+    for (int x = 0; x < size; ++x) {
+        apart += keep[x] ? share[x] * fabs(priced_usage(dual, v, x) - *mean) : 0.0;
+    }
+    return all > least_share ? apart / all : 0.0;
+}
+
+/* Where prices meet a limit, the best bound is that of a mixture: a variable has much usage in some
+ * of the assignments and little in others. What uses more than the mean, and what does not, are two
+ * sides that both lack the mixture, so the bound rises on both. The side that the mixture is mostly
+ * made of comes first. Where no usage is mixed, it is one value or all others. */
+int ap_cfn_node_split(const ap_cfn_node_t *node, double gap, bool *first)
+{
+    const ap_cfn_dual_t *dual = node->dual;
+    double most = decided * gap, mean = 0.0, above = 0.0, below = 0.0;
+    int chosen = -1, best;
+
+    for (int v = 0; v < dual->core->variables; ++v) {
+        double middle, apart = spread(node, v, &middle) * (1.0 + dual->core->variable[v].degree);
+
+        if (apart > most) {
+            most = apart;
+            mean = middle;
+            chosen = v;
+        }
+    }
+    if (chosen >= 0) {
+        for (int x = 0; x < dual->core->variable[chosen].size; ++x) {
+            size_t k = dual->at[chosen] + (size_t)x;
+
+            first[x] = priced_usage(dual, chosen, x) > mean;
+            *(first[x] ? &above : &below) += node->keep[k] ? dual->share[k] : 0.0;
+        }
+        for (int x = 0; x < dual->core->variable[chosen].size && below > above; ++x) {
+            first[x] = !first[x];
+        }
+        return chosen;
+    }
+    chosen = ap_cfn_node_choose(node, gap);
+    best = dual->choice[chosen];
+    if (!node->keep[dual->at[chosen] + (size_t)best]) { /* dropped since: any other */
+        for (best = 0; !node->keep[dual->at[chosen] + (size_t)best]; ++best) {
+        }
+    }
+    for (int x = 0; x < dual->core->variable[chosen].size; ++x) {
+        first[x] = x == best;
     }
     return chosen;
 }

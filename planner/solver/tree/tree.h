@@ -24,6 +24,7 @@ typedef struct ap_cfn_node {
     bool *keep;      /* per value */
     xm_arena_t pool; /* these arrays */
     int depth;
+    double refused; /* values for which elimination was too much; 0: it was not */
 } ap_cfn_node_t;
 
 /* A tree below a dual, which is borrowed, and its first node. `plain`: capacities stay what they
@@ -47,6 +48,10 @@ void ap_cfn_node_offer_choice(ap_cfn_tree_t *tree, const ap_cfn_node_t *node);
 
 /* The variable to branch on, after a sweep; `gap` is what the bound is below what is looked for. */
 int ap_cfn_node_choose(const ap_cfn_node_t *node, double gap);
+
+/* Chooses a variable to branch on as well, and marks in `first` those of its values that come
+ * first. */
+int ap_cfn_node_split(const ap_cfn_node_t *node, double gap, bool *first);
 
 /* Offers the values of a node without variables, if they fit. */
 void ap_cfn_node_offer(ap_cfn_tree_t *tree, const ap_cfn_node_t *node);
