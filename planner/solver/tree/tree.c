@@ -18,8 +18,6 @@
 enum { ROUNDS_LOOK = 5, SUMS_WORK = 200000 };
 /* A node goes on improving its bound while each check finds this part of the gap closed. */
 static const double worthwhile = 0.05;
-/* A variable to branch on without margin, or without usage, still counts by this part. */
-static const double least_part = 0.03;
 /* Usage that lies apart by less than this part of the gap is decided. */
 static const double decided = 1e-3, least_share = 1e-6;
 /* Cells that a pass of elimination may look at, per nanosecond that messages would take. */
@@ -261,49 +259,6 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
     return closed;
 }
 
-/* What the usage of a variable can change at the node's prices. */
-static double usage_worth(const ap_cfn_dual_t *dual, int v)
-{
-    const ap_cfn_variable_t *variable = &dual->core->variable[v];
-    double worth = 0.0;
-
-    for (int k = 0; k < variable->segments; ++k) {
-        const ap_cfn_segment_t *segment = &variable->segment[k];
-        double most = 0.0;
-
-        for (int x = 0; x < variable->size; ++x) {
-            most = segment->usage[x] > most ? segment->usage[x] : most;
-        }
-        worth += most * (dual->sums[segment->to] - dual->sums[segment->from]);
-    }
-    return worth;
-}
-
-/* The variable to branch on has a large margin between its cheapest and its second cheapest value,
- * and much priced usage. Without the cheapest value the bound then rises by the margin; with it,
- * the usage is settled, about which the prices can only be wrong in both directions. Both are parts
- * of the gap, since more than that decides nothing. The degree counts as well, because a variable
- * with many links changes the bound of more neighbours. Of equal weights the lowest number wins. */
-int ap_cfn_node_choose(const ap_cfn_node_t *node, double gap)
-{
-    const ap_cfn_dual_t *dual = node->dual;
-    double most = -1.0;
-    int chosen = 0;
-
-    for (int v = 0; v < dual->core->variables; ++v) {
-        double margin = fmin(1.0, dual->margin[v] / fmax(gap, 1.0));
-        double worth = fmin(1.0, usage_worth(dual, v) / fmax(gap, 1.0));
-        double weight =
-            (least_part + margin) * (least_part + worth) * (1.0 + dual->core->variable[v].degree);
-
-        if (weight > most) {
-            most = weight;
-            chosen = v;
-        }
-    }
-    return chosen;
-}
-
 /* What a value's usage costs at the prices. */
 static double priced_usage(const ap_cfn_dual_t *dual, int v, int x)
 {
@@ -340,46 +295,55 @@ static double spread(const ap_cfn_node_t *node, int v, double *mean)
 }
 
 /* Where prices meet a limit, the best bound is that of a mixture: a variable has much usage in some
- * of the assignments and little in others. What uses more than the mean, and what does not, are two
- * sides that both lack the mixture, so the bound rises on both. The side that the mixture is mostly
- * made of comes first. Where no usage is mixed, it is one value or all others. */
-int ap_cfn_node_split(const ap_cfn_node_t *node, double gap, bool *first)
+ * of the assignments and little in others. The one for which these lie farthest apart is chosen.
+ * Where no usage is mixed, it is the one whose second cheapest value costs most more. Both count by
+ * links, because a variable with many changes the bound of more neighbours. */
+int ap_cfn_node_choose(const ap_cfn_node_t *node, double gap, double *mean)
 {
     const ap_cfn_dual_t *dual = node->dual;
-    double most = decided * gap, mean = 0.0, above = 0.0, below = 0.0;
-    int chosen = -1, best;
+    double most = decided * gap, largest = -1.0;
+    int mixed = -1, surest = 0;
 
     for (int v = 0; v < dual->core->variables; ++v) {
-        double middle, apart = spread(node, v, &middle) * (1.0 + dual->core->variable[v].degree);
+        double links = 1.0 + dual->core->variable[v].degree, middle;
+        double apart = spread(node, v, &middle) * links;
 
         if (apart > most) {
             most = apart;
-            mean = middle;
-            chosen = v;
+            *mean = middle;
+            mixed = v;
+        }
+        if (dual->margin[v] * links > largest) {
+            largest = dual->margin[v] * links;
+            surest = v;
         }
     }
-    if (chosen >= 0) {
-        for (int x = 0; x < dual->core->variable[chosen].size; ++x) {
-            size_t k = dual->at[chosen] + (size_t)x;
+    *mean = mixed >= 0 ? *mean : -1.0;
+    return mixed >= 0 ? mixed : surest;
+}
 
-            first[x] = priced_usage(dual, chosen, x) > mean;
-            *(first[x] ? &above : &below) += node->keep[k] ? dual->share[k] : 0.0;
-        }
-        for (int x = 0; x < dual->core->variable[chosen].size && below > above; ++x) {
-            first[x] = !first[x];
-        }
-        return chosen;
+/* What uses more than the mean of a mixture, and what does not, are two sides that both lack the
+ * mixture, so the bound rises on both. The side that it is mostly made of comes first. Where
+ * nothing is mixed, it is the cheapest value and all others. */
+int ap_cfn_node_split(const ap_cfn_node_t *node, double gap, bool *first)
+{
+    const ap_cfn_dual_t *dual = node->dual;
+    double mean, above = 0.0, below = 0.0;
+    int v = ap_cfn_node_choose(node, gap, &mean), best = dual->choice[v];
+    int size = dual->core->variable[v].size;
+    const bool *keep = node->keep + dual->at[v];
+
+    for (int x = 0; x < size; ++x) {
+        best = keep[best] ? best : x; /* dropped since: any other */
     }
-    chosen = ap_cfn_node_choose(node, gap);
-    best = dual->choice[chosen];
-    if (!node->keep[dual->at[chosen] + (size_t)best]) { /* dropped since: any other */
-        for (best = 0; !node->keep[dual->at[chosen] + (size_t)best]; ++best) {
-        }
+    for (int x = 0; x < size; ++x) {
+        first[x] = mean < 0.0 ? x == best : priced_usage(dual, v, x) > mean;
+        *(first[x] ? &above : &below) += keep[x] ? dual->share[dual->at[v] + (size_t)x] : 0.0;
     }
-    for (int x = 0; x < dual->core->variable[chosen].size; ++x) {
-        first[x] = x == best;
+    for (int x = 0; x < size && mean >= 0.0 && below > above; ++x) {
+        first[x] = !first[x];
     }
-    return chosen;
+    return v;
 }
 
 /* A node without variables is one assignment. It fits if no capacity went below 0, as what was

@@ -46,11 +46,12 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
 /* Offers what an elimination of a node has found, if it fits. */
 void ap_cfn_node_offer_choice(ap_cfn_tree_t *tree, const ap_cfn_node_t *node);
 
-/* The variable to branch on, after a sweep; `gap` is what the bound is below what is looked for. */
-int ap_cfn_node_choose(const ap_cfn_node_t *node, double gap);
+/* The variable to branch on, after price steps; `gap` is what the bound is below what is looked
+ * for. *mean is the mean cost of its usage in the mixture of assignments that the bound is that of;
+ * negative: that is not mixed. */
+int ap_cfn_node_choose(const ap_cfn_node_t *node, double gap, double *mean);
 
-/* Chooses a variable to branch on as well, and marks in `first` those of its values that come
- * first. */
+/* Marks in `first` the values of that variable that come first. */
 int ap_cfn_node_split(const ap_cfn_node_t *node, double gap, bool *first);
 
 /* Offers the values of a node without variables, if they fit. */
