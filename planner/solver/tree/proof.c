@@ -37,7 +37,7 @@ typedef struct proof {
     double goal, unit; /* 2^scale */
     int64_t nodes, most;
     double first; /* bound of the first record */
-    bool closed;
+    bool by_usage, closed;
 } proof_t;
 
 /* What rounding may take off the bound of a node, in all. */
@@ -405,7 +405,7 @@ static xm_status_t descend(proof_t *p, const ap_cfn_node_t *from)
 static xm_status_t branch(proof_t *p, ap_cfn_node_t *node)
 {
     double mean;
-    int v = ap_cfn_node_choose(node, fmax(1.0, p->goal - node->dual->best), &mean);
+    int v = ap_cfn_node_choose(node, p->by_usage, fmax(1.0, p->goal - node->dual->best), &mean);
     int best = node->dual->choice[v], others = 0;
     int size = node->dual->core->variable[v].size;
     bool *keep = node->keep + node->dual->at[v], *saved;
@@ -503,12 +503,13 @@ static xm_status_t prove(proof_t *p, ap_cfn_node_t *node)
 }
 
 xm_status_t ap_cfn_prove(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, double goal, int scale,
-                         int64_t most, FILE *file, bool *closed, double *bound)
+                         int64_t most, bool by_usage, FILE *file, bool *closed, double *bound)
 {
     proof_t p = {.file = file,
                  .goal = goal,
                  .unit = ldexp(1.0, scale),
                  .most = most,
+                 .by_usage = by_usage,
                  .closed = true,
                  .first = -HUGE_VAL};
     ap_cfn_node_t node;

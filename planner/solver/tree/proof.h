@@ -18,4 +18,4 @@ enum { AP_CFN_PRICE_BITS = 30 /* prices are multiples of 2^-30 */ };
  * tells whether they prove the goal; if not, *bound is what the first record alone proves.
  */
 xm_status_t ap_cfn_prove(const ap_cfn_dual_t *root, ap_cfn_shared_t *shared, double goal, int scale,
-                         int64_t most, FILE *file, bool *closed, double *bound);
+                         int64_t most, bool by_usage, FILE *file, bool *closed, double *bound);

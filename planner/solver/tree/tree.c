@@ -298,15 +298,15 @@ static double spread(const ap_cfn_node_t *node, int v, double *mean)
  * of the assignments and little in others. The one for which these lie farthest apart is chosen.
  * Where no usage is mixed, it is the one whose second cheapest value costs most more. Both count by
  * links, because a variable with many changes the bound of more neighbours. */
-int ap_cfn_node_choose(const ap_cfn_node_t *node, double gap, double *mean)
+int ap_cfn_node_choose(const ap_cfn_node_t *node, bool by_usage, double gap, double *mean)
 {
     const ap_cfn_dual_t *dual = node->dual;
     double most = decided * gap, largest = -1.0;
     int mixed = -1, surest = 0;
 
     for (int v = 0; v < dual->core->variables; ++v) {
-        double links = 1.0 + dual->core->variable[v].degree, middle;
-        double apart = spread(node, v, &middle) * links;
+        double links = 1.0 + dual->core->variable[v].degree, middle = 0.0;
+        double apart = by_usage ? spread(node, v, &middle) * links : 0.0;
 
         if (apart > most) {
             most = apart;
@@ -329,7 +329,7 @@ int ap_cfn_node_split(const ap_cfn_node_t *node, double gap, bool *first)
 {
     const ap_cfn_dual_t *dual = node->dual;
     double mean, above = 0.0, below = 0.0;
-    int v = ap_cfn_node_choose(node, gap, &mean), best = dual->choice[v];
+    int v = ap_cfn_node_choose(node, true, gap, &mean), best = dual->choice[v];
     int size = dual->core->variable[v].size;
     const bool *keep = node->keep + dual->at[v];
 

@@ -48,8 +48,8 @@ void ap_cfn_node_offer_choice(ap_cfn_tree_t *tree, const ap_cfn_node_t *node);
 
 /* The variable to branch on, after price steps; `gap` is what the bound is below what is looked
  * for. *mean is the mean cost of its usage in the mixture of assignments that the bound is that of;
- * negative: that is not mixed. */
-int ap_cfn_node_choose(const ap_cfn_node_t *node, double gap, double *mean);
+ * negative: that is not mixed, or not looked at. */
+int ap_cfn_node_choose(const ap_cfn_node_t *node, bool by_usage, double gap, double *mean);
 
 /* Marks in `first` the values of that variable that come first. */
 int ap_cfn_node_split(const ap_cfn_node_t *node, double gap, bool *first);
