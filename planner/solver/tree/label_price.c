@@ -29,6 +29,7 @@ int ap_label_price(const ap_cfn_dual_t *dual, int *when, int times, int most, do
 
             dearer += more > 0.0 || (j < k && !(more < 0.0));
         }
+        /* A negative number marks what stays, as no price is. */
         sums[when[k] + 1] = dearer < most ? -1.0 : dual->price[when[k]];
     }
     for (int k = 0; k < times; ++k) {
@@ -37,6 +38,7 @@ int ap_label_price(const ap_cfn_dual_t *dual, int *when, int times, int most, do
             when[count++] = when[k];
         }
     }
+    /* Prices of the times before each, so that a segment's price is a difference. */
     for (int t = 0; t < core->times; ++t) {
         sums[t + 1] += sums[t];
     }

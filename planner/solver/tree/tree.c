@@ -22,9 +22,11 @@ static const double worthwhile = 0.05;
 static const double decided = 1e-3, least_share = 1e-6;
 /* Cells that a pass of elimination may look at, per nanosecond that messages would take. */
 static const double exact_cells = 2.5, fewer = 0.8;
-/* What making a node takes, in sweeps. */
+/* What making a node takes, in sweeps: the copy of its core, the sums and the order of an
+ * elimination are counted by this, as each by itself would cost as much to count. */
 static const double narrowing = 3.0;
-/* Of the steps' length, where prices are nearly right already. */
+/* Of the steps' length, where prices are nearly right already. Steps as long as a root's lead away
+ * from its prices, and a node's few rounds do not find back. */
 static const double first_factor = 0.03;
 
 /* The root's first node borrows its dual; core == NULL says so. */
@@ -53,7 +55,9 @@ static xm_status_t allocate(ap_cfn_node_t *node)
     return XM_OK;
 }
 
-/* Takes to elimination where that costs little, unless it was refused for hardly more values. */
+/* Takes to elimination where that costs little, unless it was refused for hardly more values. Its
+ * bound does not wait for messages to converge, and where links close circles it can be some
+ * percent higher than any that they converge to. */
 static xm_status_t eliminate(const ap_cfn_node_t *from, ap_cfn_node_t *to)
 {
     double values = (double)ap_cfn_core_values(to->core), most = fewer * from->refused;
