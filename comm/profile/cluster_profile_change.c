@@ -26,6 +26,57 @@ static char *with_note(const xm_cluster_profile_t *profile, const char *note)
     return text;
 }
 
+static xm_status_t no_memory(void)
+{
+    return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
+}
+
+/* Makes a profile of the parameters, whose host h is host order[h] of the profile (NULL: host h,
+ * those beyond its hosts in turn), and each device of which has that share of its memory. Lists are
+ * passed on only where there were some, so a uniform cluster stays uniform. */
+static xm_status_t create_of_hosts(const xm_cluster_profile_t *profile,
+                                   xm_cluster_profile_params_t *params, const int *order,
+                                   double share, xm_cluster_profile_t **made)
+{
+    double *rates = malloc((size_t)params->hosts * sizeof(*rates));
+    xm_cluster_device_t *devices = malloc((size_t)params->hosts * sizeof(*devices));
+    xm_status_t status;
+
+    if (rates == NULL || devices == NULL) {
+        status = no_memory();
+    } else {
+        params->device.memory_bytes *= share;
+        for (int i = 0; i < params->hosts; ++i) {
+            int h = order != NULL ? order[i] : i;
+
+            rates[i] = xm_cluster_profile_host_nic_bandwidth(profile, h);
+            devices[i] = xm_cluster_profile_host_device(profile, h);
+            devices[i].memory_bytes *= share;
+        }
+        params->host_nic_bandwidth = params->host_nic_bandwidth != NULL ? rates : NULL;
+        params->host_device = params->host_device != NULL ? devices : NULL;
+        status = xm_cluster_profile_create(params, made);
+    }
+    free(devices);
+    free(rates);
+    return status;
+}
+
+/* The profile of the parameters, with the note behind the provenance of the one that they are of.
+ */
+static xm_status_t create_with_note(const xm_cluster_profile_t *profile,
+                                    xm_cluster_profile_params_t *params, const char *note,
+                                    double share, xm_cluster_profile_t **made)
+{
+    char *provenance = with_note(profile, note);
+    xm_status_t status;
+
+    params->provenance = provenance;
+    status = provenance == NULL ? no_memory() : create_of_hosts(profile, params, NULL, share, made);
+    free(provenance);
+    return status;
+}
+
 /* The same cluster with other sizes. Hosts that are added repeat the known ones in turn;
  * devices that are added to a host share its memory, since a host gains no memory by being cut
  * finer. The provenance records the change. */
@@ -36,9 +87,8 @@ xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int h
         return XM_ERR_INVALID_ARGUMENT;
     }
     xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
-    char note[RESIZED_SIZE], *provenance = NULL;
-    double *rates = NULL, share = 1.0;
-    xm_cluster_device_t *devices = NULL;
+    char note[RESIZED_SIZE];
+    double share = 1.0;
     xm_status_t status = xm_cluster_profile_check_sizes(hosts, devices_per_host);
 
     if (status < 0) {
@@ -46,36 +96,13 @@ xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int h
     }
     (void)snprintf(note, sizeof(note), "resized from %d x %d to %d x %d devices", params.hosts,
                    params.devices_per_host, hosts, devices_per_host);
-    provenance = with_note(profile, note);
-    rates = malloc((size_t)hosts * sizeof(*rates));
-    devices = malloc((size_t)hosts * sizeof(*devices));
-    if (provenance == NULL || rates == NULL || devices == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
-        goto free_all;
-    }
     /* Fewer devices on a host do not get more memory each: the others are just not used. */
     if (devices_per_host > params.devices_per_host) {
         share = (double)params.devices_per_host / devices_per_host;
     }
-    params.provenance = provenance;
     params.hosts = hosts;
     params.devices_per_host = devices_per_host;
-    params.device.memory_bytes *= share;
-    for (int h = 0; h < hosts; ++h) {
-        rates[h] = xm_cluster_profile_host_nic_bandwidth(profile, h);
-        devices[h] = xm_cluster_profile_host_device(profile, h);
-        devices[h].memory_bytes *= share;
-    }
-    /* Lists are passed on only where there were some, so a uniform cluster stays uniform. */
-    params.host_nic_bandwidth = params.host_nic_bandwidth != NULL ? rates : NULL;
-    params.host_device = params.host_device != NULL ? devices : NULL;
-    status = xm_cluster_profile_create(&params, resized);
-
-free_all:
-    free(devices);
-    free(rates);
-    free(provenance);
-    return status;
+    return create_with_note(profile, &params, note, share, resized);
 }
 
 /* Adds collectives; one that is there already is replaced by the newer measurement. */
@@ -84,14 +111,12 @@ xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t *profi
                                                const char *note, xm_cluster_profile_t **extended)
 {
     xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
-    char *provenance = with_note(profile, note);
     xm_collective_curve_t *all = calloc(params.collective_count + count + 1, sizeof(*all));
     size_t kept = 0;
     xm_status_t status;
 
-    if (provenance == NULL || all == NULL) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
-        goto free_all;
+    if (all == NULL) {
+        return no_memory();
     }
     for (size_t i = 0; i < params.collective_count; ++i) {
         /* The new ones come after those that are kept, so the order of old entries does not
@@ -108,14 +133,10 @@ xm_status_t xm_cluster_profile_add_collectives(const xm_cluster_profile_t *profi
     for (size_t j = 0; j < count; ++j) {
         all[kept++] = added[j];
     }
-    params.provenance = provenance;
     params.collectives = all;
     params.collective_count = kept;
-    status = xm_cluster_profile_create(&params, extended);
-
-free_all:
+    status = create_with_note(profile, &params, note, 1.0, extended);
     free(all);
-    free(provenance);
     return status;
 }
 
@@ -134,17 +155,9 @@ xm_status_t xm_cluster_profile_set_runtime(const xm_cluster_profile_t *profile,
                                            xm_cluster_profile_t **changed)
 {
     xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
-    char *provenance = with_note(profile, note);
-    xm_status_t status;
 
-    if (provenance == NULL) {
-        return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");
-    }
-    params.provenance = provenance;
     params.runtime = *runtime;
-    status = xm_cluster_profile_create(&params, changed);
-    free(provenance);
-    return status;
+    return create_with_note(profile, &params, note, 1.0, changed);
 }
 
 /* Checks that the order has every host exactly once; the sentence names the places. */
@@ -198,31 +211,10 @@ xm_status_t xm_cluster_profile_reorder(const xm_cluster_profile_t *profile, cons
                                        xm_cluster_profile_t **reordered)
 {
     xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
-    double *rates = malloc((size_t)params.hosts * sizeof(*rates));
-    xm_cluster_device_t *devices = malloc((size_t)params.hosts * sizeof(*devices));
-    xm_status_t status = XM_OK;
+    xm_status_t status = check_permutation(params.hosts, order);
 
-    if (rates == NULL || devices == NULL) {
-        status = XM_NO_MEMORY("an order of %d hosts", params.hosts);
-        goto free_all;
-    }
-    status = check_permutation(params.hosts, order);
     if (status == XM_OK) {
         status = check_racks(profile, order);
     }
-    if (status != XM_OK) {
-        goto free_all;
-    }
-    for (int i = 0; i < params.hosts; ++i) {
-        rates[i] = xm_cluster_profile_host_nic_bandwidth(profile, order[i]);
-        devices[i] = xm_cluster_profile_host_device(profile, order[i]);
-    }
-    params.host_nic_bandwidth = params.host_nic_bandwidth != NULL ? rates : NULL;
-    params.host_device = params.host_device != NULL ? devices : NULL;
-    status = xm_cluster_profile_create(&params, reordered);
-
-free_all:
-    free(devices);
-    free(rates);
-    return status;
+    return status == XM_OK ? create_of_hosts(profile, &params, order, 1.0, reordered) : status;
 }
