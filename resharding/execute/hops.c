@@ -11,8 +11,9 @@
 #include <string.h>
 
 enum {
-    RECEIVE_AHEAD = 2,       /* receives are posted this many windows ahead */
-    PROOF_BEHIND = 1,        /* so many more windows wait for their proof only */
+    RECEIVE_AHEAD = 2, /* receives are posted this many windows ahead */
+    PROOF_BEHIND = 3,  /* so many more windows wait for their proof only: the answer to a table
+                          comes behind all that was sent before the table was */
     LANE_CHUNKS = 0x1ffffff0 /* sequence numbers of tags: what is above is for other messages */
 };
 

@@ -13,8 +13,7 @@
 #ifdef __SSE2__
 #include <emmintrin.h>
 
-/* Four pages at a time have loads and stores of several pages under way at once. */
-enum { LINE = 64, PAGE = 4096, PAGES = 4 };
+enum { LINE = 64, PAGE = 4096 };
 
 /* Copies one cache line to an address where a line starts; the source may lie anywhere. */
 static inline void stream_line(char *to, const char *from)
@@ -30,17 +29,17 @@ static inline void stream_line(char *to, const char *from)
     _mm_stream_si128(target + 3, fourth);
 }
 
-/* Copies the same line of four pages that follow each other. */
-static inline void stream_lines(char *to, const char *from)
+/* Has the page come into the caches: its loads are under way together, and while those before it
+ * are stored. Loads between the stores of several pages would do the same, but where source and
+ * target differ by whole pages such a load looks like one of what is being stored, and waits. */
+static inline void fetch_page(const char *page)
 {
-    stream_line(to, from);
-    stream_line(to + PAGE, from + PAGE);
-    stream_line(to + 2 * (size_t)PAGE, from + 2 * (size_t)PAGE);
-    stream_line(to + 3 * (size_t)PAGE, from + 3 * (size_t)PAGE);
+    for (size_t line = 0; line < PAGE; line += LINE) {
+        _mm_prefetch(page + line, _MM_HINT_T0);
+    }
 }
 
-/* The target is aligned, as its stores are the expensive side. Blocks of four pages come
- * first, then single lines, then the rest. */
+/* The target is aligned, as its stores are the expensive side. */
 void xm_stream_copy(void *to, const void *from, size_t bytes)
 {
     char *target = to;
@@ -52,12 +51,10 @@ void xm_stream_copy(void *to, const void *from, size_t bytes)
         return;
     }
     memcpy(target, source, head);
-    for (done = head; bytes - done >= (size_t)PAGES * PAGE; done += (size_t)PAGES * PAGE) {
-        for (size_t line = done; line < done + PAGE; line += LINE) {
-            stream_lines(target + line, source + line);
+    for (done = head; bytes - done >= LINE; done += LINE) {
+        if ((done - head) % PAGE == 0 && bytes - done >= 2 * (size_t)PAGE) {
+            fetch_page(source + done + PAGE);
         }
-    }
-    for (; bytes - done >= LINE; done += LINE) {
         stream_line(target + done, source + done);
     }
     memcpy(target + done, source + done, bytes - done);

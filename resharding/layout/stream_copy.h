@@ -4,10 +4,10 @@
  * Copies what is too long for any cache. Not installed.
  *
  * Ordinary stores first read what they overwrite, and push everything else out of the caches. On
- * x86-64 these go past them, on four pages at a time so that loads and stores of several pages are
- * under way at once; elsewhere this is memcpy(). One core of a 2.6 GHz Xeon copies pieces of 1 MiB
- * out of 512 MiB at 10.6 GB/s this way, at 7.9 with such stores on one page after the other, and at
- * 6.5 by memcpy(), which takes a long copy in pieces for short ones.
+ * x86-64 these go past them, and the next page of the source is fetched meanwhile; elsewhere this
+ * is memcpy(). One core of an EPYC (Zen 3) copies 64 MiB in 7.1 ms this way, in 8.1 ms without
+ * fetching ahead, in 12 ms by memcpy(), and in 27 to 30 ms with the lines of four pages in turn
+ * where source and target differ by whole pages, as tensors mostly do.
  */
 #pragma once
 
