@@ -311,11 +311,7 @@ static xm_status_t read_options(xm_cli_t *cli)
             cli->finished = true;
             return xm_cli_flush();
         } else {
-            xm_status_t status = take_value(cli, (size_t)code - 1);
-
-            if (status != XM_OK) {
-                return status;
-            }
+            XM_TRY(take_value(cli, (size_t)code - 1));
         }
     }
     return code == -1 ? check_arguments(cli) : popt_failure(cli, code);

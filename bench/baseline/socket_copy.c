@@ -104,22 +104,18 @@ static xm_status_t run(job_t *job, const xm_job_env_t *env)
 {
     const options_t *o = job->options;
     const double timeout = xm_config_seconds(XM_CONFIG_TIMEOUT);
-    xm_status_t status =
-        xm_bootstrap_create_tcp(env, xm_launch_listen_fd(), timeout, &job->bootstrap);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_bootstrap_create_tcp(env, xm_launch_listen_fd(), timeout, &job->bootstrap));
     job->seconds = calloc((size_t)o->runs, sizeof(*job->seconds));
     job->gathered = calloc((size_t)env->size, sizeof(*job->gathered));
     if (job->seconds == NULL || job->gathered == NULL) {
         return XM_NO_MEMORY("the times of %d ranks", env->size);
     }
-    status = rb_socket_flow_create(job->bootstrap, env, &job->pairs, o->bytes, timeout, &job->flow);
-    for (int i = 0; status == XM_OK && i < o->warmup + o->runs; ++i) {
-        status = run_once(job, i);
+    XM_TRY(rb_socket_flow_create(job->bootstrap, env, &job->pairs, o->bytes, timeout, &job->flow));
+    for (int i = 0; i < o->warmup + o->runs; ++i) {
+        XM_TRY(run_once(job, i));
     }
-    return status == XM_OK && env->rank == 0 ? print(job) : status;
+    return env->rank == 0 ? print(job) : XM_OK;
 }
 
 /* One rank's part. Every rank says what went wrong with itself, and nothing of what went

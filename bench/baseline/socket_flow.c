@@ -395,19 +395,12 @@ static xm_status_t move(rb_socket_flow_t *flow)
 xm_status_t rb_socket_flow_run(rb_socket_flow_t *flow, int run, rb_flow_sample_t *sample)
 {
     int64_t start, cpu;
-    xm_status_t status;
 
     fill(flow, run);
-    status = xm_bootstrap_barrier(flow->bootstrap, flow->timeout);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_bootstrap_barrier(flow->bootstrap, flow->timeout));
     cpu = xm_clock_cpu_ns();
     start = xm_clock_ns();
-    status = move(flow);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(move(flow));
     sample->ns = xm_clock_ns() - start;
     sample->cpu_ns = xm_clock_cpu_ns() - cpu;
     sample->wrong = check(flow, run);

@@ -57,8 +57,8 @@ static xm_status_t take(const ap_plan_t *plan, int index, rb_case_t *result)
     }
     result->strategy = (int)strategy;
     result->scheduler = (int)scheduler;
-    status = take_side(&boundary->src, &result->src);
-    return status == XM_OK ? take_side(&boundary->dst, &result->dst) : status;
+    XM_TRY(take_side(&boundary->src, &result->src));
+    return take_side(&boundary->dst, &result->dst);
 }
 
 /* The plan is closed again before the case is used; the case owns copies of all it needs. */
@@ -66,11 +66,9 @@ xm_status_t rb_boundary_load(const char *path, int index, rb_case_t *result)
 {
     ap_plan_t *plan;
     rb_case_t taken = {0};
-    xm_status_t status = ap_plan_load(path, &plan);
+    xm_status_t status = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(ap_plan_load(path, &plan));
     if (index >= ap_plan_boundaries(plan)) {
         status = XM_INVALID("%s has %d stages and %d boundaries; there is no boundary %d", path,
                             ap_plan_stages(plan), ap_plan_boundaries(plan), index);

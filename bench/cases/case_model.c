@@ -81,11 +81,8 @@ bool rb_case_is_model(const rb_case_t *one)
 xm_status_t rb_case_load_model(rb_case_t *one)
 {
     rb_model_t *model;
-    xm_status_t status = rb_model_load(&one->request, &model);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_model_load(&one->request, &model));
     name_type(model, one->dtype);
     fill_side(&model->train, model->src_ranks, &one->src);
     fill_side(&model->generation, model->dst_ranks, &one->dst);

@@ -21,11 +21,7 @@ static xm_status_t allocate(int ranks, rb_host_map_t *map)
 /* With 0 ranks a host all are on one host. */
 xm_status_t rb_host_map_emulate(int ranks, int ranks_per_host, rb_host_map_t *map)
 {
-    xm_status_t status = allocate(ranks, map);
-
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(allocate(ranks, map));
     for (int r = 0; r < ranks; ++r) {
         map->host_of[r] = ranks_per_host > 0 ? r / ranks_per_host : 0;
     }
@@ -35,11 +31,7 @@ xm_status_t rb_host_map_emulate(int ranks, int ranks_per_host, rb_host_map_t *ma
 
 xm_status_t rb_host_map_of_worker(const xm_worker_t *worker, rb_host_map_t *map)
 {
-    xm_status_t status = allocate(xm_worker_size(worker), map);
-
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(allocate(xm_worker_size(worker), map));
     for (int r = 0; r < map->ranks; ++r) {
         map->host_of[r] = xm_worker_host_of(worker, r);
     }

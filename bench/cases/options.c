@@ -178,17 +178,13 @@ static xm_status_t parse_gbps(const char *option, const char *text, double *rate
     while (text != NULL) {
         const char *comma = strchr(text, ',');
         char item[32];
-        xm_status_t status;
 
         if (*count == capacity) {
             return XM_INVALID("%s has more than %d rates", option, capacity);
         }
         (void)snprintf(item, sizeof(item), "%.*s",
                        (int)(comma != NULL ? (size_t)(comma - text) : strlen(text)), text);
-        status = xm_text_parse_double(option, item, 1e-3, 1e6, &rates[*count]);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(xm_text_parse_double(option, item, 1e-3, 1e6, &rates[*count]));
         ++*count;
         text = comma != NULL ? comma + 1 : NULL;
     }

@@ -61,11 +61,9 @@ static xm_status_t make_meshes(const rb_case_t *one, const int *src_ranks, const
                                xm_mesh_t **src, xm_mesh_t **dst)
 {
     xm_mesh_t *made;
-    xm_status_t status = make_mesh("source", &one->src, src_ranks, &made);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(make_mesh("source", &one->src, src_ranks, &made));
     status = make_mesh("destination", &one->dst, dst_ranks, dst);
     if (status < 0) {
         xm_mesh_destroy(made);
@@ -173,14 +171,10 @@ static xm_status_t place_by_host(const rb_case_t *one, const rb_host_map_t *host
 xm_status_t rb_place(const rb_case_t *one, const rb_host_map_t *hosts, xm_mesh_t **src,
                      xm_mesh_t **dst, bool *shared)
 {
-    xm_status_t status;
-
     if (one->src.hosts > 0) {
         return place_by_host(one, hosts, src, dst, shared);
     }
-    status = place_by_rank(one, hosts, src, dst);
-    if (status == XM_OK) {
-        *shared = false;
-    }
-    return status;
+    XM_TRY(place_by_rank(one, hosts, src, dst));
+    *shared = false;
+    return XM_OK;
 }

@@ -101,11 +101,9 @@ xm_status_t rb_prepare(const rb_case_t *one, const rb_host_map_t *hosts,
     xm_plan_params_t params = XM_PLAN_PARAMS_INIT;
     double start = xm_clock_seconds();
     xm_layout_t *src = NULL, *dst = NULL;
-    xm_status_t status = rb_lay_out(one, hosts, &src, &dst, &made.shared);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_lay_out(one, hosts, &src, &dst, &made.shared));
     params.src = src;
     params.dst = dst;
     params.element_size = one->element_size;

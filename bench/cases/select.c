@@ -86,12 +86,12 @@ static xm_status_t describe_side(const char *option_mesh, const char *mesh_text,
     if (ranks_text == NULL) {
         return XM_OK;
     }
-    status = xm_rank_list_parse(option_ranks, ranks_text, &side->ranks, &count);
-    if (status == XM_OK && count != rb_side_size(side)) {
-        status = XM_INVALID("%s names %d ranks, but %s %s has %d", option_ranks, count, option_mesh,
-                            mesh_text, rb_side_size(side));
+    XM_TRY(xm_rank_list_parse(option_ranks, ranks_text, &side->ranks, &count));
+    if (count != rb_side_size(side)) {
+        return XM_INVALID("%s names %d ranks, but %s %s has %d", option_ranks, count, option_mesh,
+                          mesh_text, rb_side_size(side));
     }
-    return status;
+    return XM_OK;
 }
 
 /* The ranks of a host: hosts are the rows of the meshes where both have rows of the same
@@ -321,11 +321,8 @@ static rb_choices_t strategies_of(const rb_options_t *options, const rb_case_t *
 static xm_status_t make_variants(const rb_options_t *options, rb_selection_t *selection)
 {
     rb_selection_t made;
-    xm_status_t status = allocate(selection->count * RB_CHOICES * RB_CHOICES, &made);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(allocate(selection->count * RB_CHOICES * RB_CHOICES, &made));
     for (int i = 0; i < selection->count; ++i) {
         const rb_case_t *one = &selection->cases[i];
         rb_choices_t strategies = strategies_of(options, one);

@@ -100,11 +100,8 @@ static xm_status_t configure(const holder_t *holder, int host, const char *tool,
 {
     const char *const argv[] = {tool, "-batch", "-", NULL};
     rb_orders_t orders;
-    xm_status_t status = rb_orders_open(&orders);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_orders_open(&orders));
     write_orders(holder, host, orders.stream);
     return rb_tool_run_orders(argv, &orders);
 }

@@ -76,8 +76,6 @@ static xm_status_t read_rates(const up_options_t *options, rb_cluster_shape_t *s
 static xm_status_t make_shape(const xm_cli_t *cli, const up_options_t *options,
                               rb_cluster_shape_t *shape)
 {
-    xm_status_t status;
-
     *shape = (rb_cluster_shape_t){.hosts = options->hosts,
                                   .racks = options->racks > 0 ? options->racks : 1,
                                   .mtu = options->mtu,
@@ -90,13 +88,10 @@ static xm_status_t make_shape(const xm_cli_t *cli, const up_options_t *options,
         return XM_INVALID("--%s is given but --%s is not", options->racks > 0 ? "racks" : "uplink",
                           options->racks > 0 ? "uplink" : "racks");
     }
-    status = rb_cluster_name_check(options->name);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_cluster_name_check(options->name));
     (void)snprintf(shape->name, sizeof(shape->name), "%s", options->name);
-    status = read_rates(options, shape);
-    return status == XM_OK ? rb_cluster_shape_check(shape) : status;
+    XM_TRY(read_rates(options, shape));
+    return rb_cluster_shape_check(shape);
 }
 
 /* The cluster's object is destroyed at once: a lasting cluster stays. */
@@ -326,11 +321,9 @@ static xm_status_t execute(const char *name, const char *where, char *const *wor
     const rb_cluster_shape_t *shape;
     bool head = strcmp(where, "head") == 0;
     int host = RB_EMULATED_HEAD;
-    xm_status_t status = rb_emulated_cluster_open(name, &cluster);
+    xm_status_t status = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_emulated_cluster_open(name, &cluster));
     shape = &rb_emulated_cluster_members(cluster)->shape;
     if (!head) {
         host = rb_cluster_shape_find(shape, where);

@@ -32,7 +32,6 @@ xm_status_t rb_nic_rate_parse(const char *what, const char *text, int64_t *rate)
     size_t digits = strspn(text, "0123456789.");
     char number[32], low[32], high[32];
     double value, factor = 0;
-    xm_status_t status;
 
     for (int i = 0; i < UNITS; ++i) {
         if (strcasecmp(text + digits, units[i].name) == 0) {
@@ -43,10 +42,7 @@ xm_status_t rb_nic_rate_parse(const char *what, const char *text, int64_t *rate)
         return XM_MALFORMED("%s: '%s' is not a rate such as 1gbit, 500mbit or 64kbit", what, text);
     }
     (void)snprintf(number, sizeof(number), "%.*s", (int)digits, text);
-    status = xm_text_parse_double(what, number, 0, 1e15, &value);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_text_parse_double(what, number, 0, 1e15, &value));
     value *= factor;
     if (value < (double)RB_NIC_RATE_MIN || value > (double)RB_NIC_RATE_MAX) {
         return XM_INVALID("%s: %s is outside %s … %s", what, text,
@@ -67,16 +63,12 @@ xm_status_t rb_nic_rate_parse_list(const char *what, const char *text, int64_t *
         const char *comma = strchr(text, ',');
         size_t length = comma != NULL ? (size_t)(comma - text) : strlen(text);
         char item[64];
-        xm_status_t status;
 
         if (found == capacity) {
             return XM_INVALID("%s has more than %d rates", what, capacity);
         }
         (void)snprintf(item, sizeof(item), "%.*s", (int)length, text);
-        status = rb_nic_rate_parse(what, item, &rates[found]);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(rb_nic_rate_parse(what, item, &rates[found]));
         ++found;
         text = comma != NULL ? comma + 1 : NULL;
     }

@@ -58,11 +58,9 @@ static xm_status_t check_rate(const char *what, int host, int64_t rate)
 /* The limits are those of the addresses and of what the queues can shape. */
 xm_status_t rb_cluster_shape_check(const rb_cluster_shape_t *shape)
 {
-    xm_status_t status = rb_cluster_name_check(shape->name);
+    xm_status_t status = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_cluster_name_check(shape->name));
     if (shape->hosts < 1 || shape->hosts > RB_CLUSTER_HOSTS || shape->nics < 1 ||
         shape->nics > RB_CLUSTER_NICS) {
         return XM_INVALID(

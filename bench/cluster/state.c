@@ -100,11 +100,8 @@ static bool is_current(int fd, const char *path)
 xm_status_t rb_cluster_state_claim(const char *name, rb_cluster_claim_t *claim)
 {
     char *path = claim->path;
-    xm_status_t status = path_of(name, path, sizeof(claim->path));
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(path_of(name, path, sizeof(claim->path)));
     for (;;) {
         int opened = open(path, O_RDWR | O_CREAT | O_CLOEXEC, FILE_MODE);
 

@@ -39,7 +39,6 @@ xm_status_t rb_model_dtype_bits(const char *name, int *bits)
     size_t count = 0;
     char small[LONGEST_DTYPE];
     int index;
-    xm_status_t status;
 
     (void)snprintf(small, sizeof(small), "%s", strncmp(name, "torch.", 6) == 0 ? name + 6 : name);
     for (char *letter = small; *letter != '\0'; ++letter) {
@@ -51,11 +50,9 @@ xm_status_t rb_model_dtype_bits(const char *name, int *bits)
             names[count++] = dtypes[i].names[n];
         }
     }
-    status = xm_text_choose("dtype", small, names, count, &index);
-    if (status == XM_OK) {
-        *bits = bits_of[index];
-    }
-    return status;
+    XM_TRY(xm_text_choose("dtype", small, names, count, &index));
+    *bits = bits_of[index];
+    return XM_OK;
 }
 
 /* Extents may be 0, as parts of models are. */
@@ -90,7 +87,6 @@ static xm_status_t read_tensor(const char *name, const json_t *entry, rb_tensor_
 {
     static const char *const keys[] = {"shape", "dtype", "shard", "data_offsets"};
     const json_t *dtype = json_object_get(entry, "dtype");
-    xm_status_t status;
 
     if (!json_is_object(entry)) {
         return XM_MALFORMED("the entry is %s; it must be an object with a 'shape'",
@@ -105,12 +101,9 @@ static xm_status_t read_tensor(const char *name, const json_t *entry, rb_tensor_
     }
     *tensor = (rb_tensor_t){0};
     (void)snprintf(tensor->name, sizeof(tensor->name), "%s", name);
-    status = rb_json_check_keys(entry, "the entry", keys, sizeof(keys) / sizeof(keys[0]));
-    if (status == XM_OK) {
-        status =
-            rb_model_dtype_bits(dtype != NULL ? json_string_value(dtype) : "BF16", &tensor->bits);
-    }
-    return status == XM_OK ? read_shape(json_object_get(entry, "shape"), tensor) : status;
+    XM_TRY(rb_json_check_keys(entry, "the entry", keys, sizeof(keys) / sizeof(keys[0])));
+    XM_TRY(rb_model_dtype_bits(dtype != NULL ? json_string_value(dtype) : "BF16", &tensor->bits));
+    return read_shape(json_object_get(entry, "shape"), tensor);
 }
 
 /* Any layer will do, since all layers of a model have the same head size. */
@@ -147,11 +140,9 @@ xm_status_t rb_model_file_read(const char *path, rb_tensor_list_t *list)
 {
     const char *name;
     json_t *root, *entry;
-    xm_status_t status = rb_json_load(path, &root);
+    xm_status_t status = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_json_load(path, &root));
     json_object_foreach(root, name, entry)
     {
         rb_tensor_t tensor;

@@ -84,11 +84,7 @@ static xm_status_t dense(const rb_parallel_t *side, const rb_model_frame_t *fram
     int parts = side->tp, fsdp, tp;
 
     if (rule->heads && frame->head_size > 0) {
-        xm_status_t status = deal_heads(side, frame->head_size, tensor, &parts, &key->block);
-
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(deal_heads(side, frame->head_size, tensor, &parts, &key->block));
     }
     (void)add_axis(key, side->data / side->fsdp);
     fsdp = add_axis(key, side->fsdp);

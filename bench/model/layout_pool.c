@@ -148,11 +148,9 @@ static xm_status_t make_layout(const rb_layout_key_t *key, xm_layout_t **layout)
 {
     xm_partition_t partition = XM_PARTITION_EVEN;
     xm_mesh_t *mesh;
-    xm_status_t status = make_mesh(key, &mesh);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(make_mesh(key, &mesh));
     /* Chunks are used only where a dimension does not divide, so that specs are refused
      * as rarely as torch refuses them. */
     for (int d = 0; d < key->spec.dims; ++d) {

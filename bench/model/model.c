@@ -80,16 +80,13 @@ static xm_status_t find_case(const char *name, const case_t **found)
 {
     const char *names[CASES];
     int index;
-    xm_status_t status;
 
     for (int i = 0; i < CASES; ++i) {
         names[i] = cases[i].name;
     }
-    status = xm_text_choose("model", name, names, CASES, &index);
-    if (status == XM_OK) {
-        *found = &cases[index];
-    }
-    return status;
+    XM_TRY(xm_text_choose("model", name, names, CASES, &index));
+    *found = &cases[index];
+    return XM_OK;
 }
 
 /* A request comes from options or from other programs, so what contradicts itself is

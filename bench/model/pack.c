@@ -104,12 +104,7 @@ static xm_status_t add_group(rb_model_t *model, const member_t *members, int beg
     (void)snprintf(group->name, sizeof(group->name), "%s", members[begin].group);
     group->tensors[0] = members[begin].tensor;
     for (int i = begin; i < end; ++i) {
-        xm_status_t status =
-            check_member(model, group, &members[i], i > begin ? &members[i - 1] : NULL);
-
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(check_member(model, group, &members[i], i > begin ? &members[i - 1] : NULL));
         group->tensors[group->parts++] = members[i].tensor;
         model->tensors[members[i].tensor].group = model->group_count;
     }

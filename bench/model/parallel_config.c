@@ -124,26 +124,18 @@ xm_status_t rb_parallel_resolve(rb_parallel_t *parallel)
 {
     rb_parallel_t made = *parallel;
     bool ep_apart;
-    xm_status_t status = check_sizes(parallel);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(check_sizes(parallel));
     made.tp = one_if_absent(made.tp);
     made.cp = one_if_absent(made.cp);
     made.ep = one_if_absent(made.ep);
     made.pp = one_if_absent(made.pp);
     made.fsdp = one_if_absent(made.fsdp);
-    status = find_data(&made, &ep_apart);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(find_data(&made, &ep_apart));
     made.stage_ranks = made.num_gpus / made.pp;
-    status = find_expert_axes(&made, ep_apart);
-    if (status == XM_OK) {
-        *parallel = made;
-    }
-    return status;
+    XM_TRY(find_expert_axes(&made, ep_apart));
+    *parallel = made;
+    return XM_OK;
 }
 
 /* Sizes that are absent stay 0 and get their defaults later. */
@@ -187,11 +179,9 @@ xm_status_t rb_parallel_read(const char *path, rb_parallel_t *train, rb_parallel
     static const char *const keys[] = {"train", "generation"};
     rb_parallel_t sides[2];
     json_t *root;
-    xm_status_t status = rb_json_load(path, &root);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_json_load(path, &root));
     status = rb_json_check_keys(root, "the document", keys, 2);
     for (int i = 0; status == XM_OK && i < 2; ++i) {
         status = read_side(root, keys[i], &sides[i]);

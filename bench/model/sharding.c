@@ -142,7 +142,6 @@ xm_status_t rb_shard_table_find(const rb_shard_table_t *table, const rb_tensor_t
                                 const rb_shard_rule_t **rule)
 {
     const rb_shard_rule_t *found = first_match(table->rules, table->count, tensor->name);
-    xm_status_t status;
 
     if (found == NULL) {
         found = first_match(builtin, (int)(sizeof(builtin) / sizeof(builtin[0])), tensor->name);
@@ -153,11 +152,9 @@ xm_status_t rb_shard_table_find(const rb_shard_table_t *table, const rb_tensor_t
                             "null}]}, with null for replicated or the dimension that tp splits",
                             tensor->name, tensor->name);
     }
-    status = check_rule(found, tensor);
-    if (status == XM_OK) {
-        *rule = found;
-    }
-    return status;
+    XM_TRY(check_rule(found, tensor));
+    *rule = found;
+    return XM_OK;
 }
 
 void rb_shard_table_clear(rb_shard_table_t *table)

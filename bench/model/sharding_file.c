@@ -185,10 +185,7 @@ xm_status_t rb_shard_table_read(const char *path, rb_shard_table_t *table)
         *table = read;
         return XM_OK;
     }
-    status = rb_json_load(path, &root);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_json_load(path, &root));
     status = read_rules(root, &read);
     json_decref(root);
     if (status < 0) {

@@ -29,11 +29,7 @@ static xm_status_t check_shape(const rb_tensor_t *tensor)
 
 xm_status_t rb_tensor_list_add(rb_tensor_list_t *list, const rb_tensor_t *tensor)
 {
-    xm_status_t status = check_shape(tensor);
-
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(check_shape(tensor));
     if (!xm_array_reserve(&list->tensors, &list->room, (size_t)list->count + 1, sizeof(*tensor))) {
         return XM_NO_MEMORY("a list of %d tensors", list->count + 1);
     }

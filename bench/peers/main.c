@@ -33,11 +33,9 @@ static xm_status_t run_method(job_t *job, const rb_peer_slot_t *slot, int index,
                               const rb_peer_method_t *method)
 {
     rb_peer_result_t result;
-    xm_status_t status = rb_peer_time(slot, method, &job->request.options, index, &result);
+    xm_status_t status = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_peer_time(slot, method, &job->request.options, index, &result));
     job->wrong += result.wrong;
     if (job->report != NULL) {
         status = rb_peer_report_add(job->report, slot->one, method, &result);
@@ -99,25 +97,19 @@ static xm_status_t check_cases(const job_t *job)
 /* The watchdog starts before the first wait that MPI would make without a limit. */
 static xm_status_t run(job_t *job, int argc, char **argv)
 {
-    xm_status_t status = rb_peer_agree(xm_cli_check_settings(job->rank == 0, "reshard-peer-mpi"));
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_peer_agree(xm_cli_check_settings(job->rank == 0, "reshard-peer-mpi")));
     rb_peer_watchdog_start();
     status = rb_peer_agree(rb_peer_request_parse(argc, argv, job->rank == 0, &job->request));
     if (status < 0 || job->request.finished) {
         return status;
     }
-    status = rb_peer_agree(rb_select(&job->request.options, &job->selection));
-    if (status == XM_OK) {
-        status = rb_peer_agree(
-            rb_peer_hosts(job->request.options.ranks_per_host, &job->hosts, &job->ranks));
-    }
-    if (status == XM_OK) {
-        status = rb_peer_agree(check_cases(job));
-    }
-    return status == XM_OK ? run_cases(job) : status;
+    XM_TRY(rb_peer_agree(rb_select(&job->request.options, &job->selection)));
+    XM_TRY(rb_peer_agree(
+        rb_peer_hosts(job->request.options.ranks_per_host, &job->hosts, &job->ranks)));
+    XM_TRY(rb_peer_agree(check_cases(job)));
+    return run_cases(job);
 }
 
 int main(int argc, char **argv)

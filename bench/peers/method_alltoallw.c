@@ -120,12 +120,10 @@ static xm_status_t join_all(alltoallw_t *made)
     rb_peer_move_t *moves;
     joiner_t joiner;
     size_t count;
-    xm_status_t status =
-        rb_peer_moves_create(made->slot->src, made->slot->dst, made->slot->rank, &moves, &count);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(
+        rb_peer_moves_create(made->slot->src, made->slot->dst, made->slot->rank, &moves, &count));
     status = joiner_create(moves, count, &joiner);
     for (int r = 0; status == XM_OK && r < made->size; ++r) {
         join(&joiner, made->slot, r, true, &made->send);

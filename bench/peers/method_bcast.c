@@ -167,7 +167,6 @@ static xm_status_t add_slice(bcast_t *made, const xm_unit_task_t *task, int send
     bool needs = xm_layout_tile_of_rank(slot->dst, slot->rank) == task->dst_tile;
     int count = list_members(slot, task, sender, ranks), group = 0;
     xm_box_t box;
-    xm_status_t status;
 
     xm_unit_task_box(slot->src, slot->dst, task, &box);
     if (holds && needs) {
@@ -176,12 +175,12 @@ static xm_status_t add_slice(bcast_t *made, const xm_unit_task_t *task, int send
     if (count == 1) {
         return XM_OK;
     }
-    status = find_group(made, ranks, count, &group);
-    if (status == XM_OK && made->groups[group].member) {
-        status =
-            add_broadcast(made, &box, group, find_rank(ranks, count, sender), slot->rank == sender);
+    XM_TRY(find_group(made, ranks, count, &group));
+    if (made->groups[group].member) {
+        XM_TRY(add_broadcast(made, &box, group, find_rank(ranks, count, sender),
+                             slot->rank == sender));
     }
-    return status;
+    return XM_OK;
 }
 
 /* Goes through the slices; those of a source tile are dealt out evenly among its holders,

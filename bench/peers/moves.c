@@ -53,11 +53,9 @@ xm_status_t rb_peer_moves_create(const xm_layout_t *src, const xm_layout_t *dst,
     rb_peer_move_t *listed;
     int64_t task_count;
     size_t needed;
-    xm_status_t status = xm_unit_tasks_create(src, dst, 0, &tasks, &task_count);
+    xm_status_t status = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_unit_tasks_create(src, dst, 0, &tasks, &task_count));
     needed = list_moves(src, dst, rank, tasks, task_count, NULL);
     listed = malloc((needed + 1) * sizeof(*listed));
     if (listed == NULL) {

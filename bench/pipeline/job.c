@@ -122,11 +122,9 @@ static xm_status_t check_cores(const job_t *job)
 static xm_status_t load_profile(job_t *job)
 {
     xm_cluster_profile_t *loaded;
-    xm_status_t status = xm_cluster_profile_load(job->options->profile, &loaded);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_cluster_profile_load(job->options->profile, &loaded));
     status = xm_cluster_profile_resize(loaded, job->plan_hosts, job->plan_devices, &job->profile);
     (void)snprintf(job->source, sizeof(job->source), "on profile %s: %.800s", job->options->profile,
                    xm_cluster_profile_provenance(loaded));
@@ -143,18 +141,17 @@ static xm_status_t make_network(job_t *job)
     rb_rates_t rates = {0};
     rb_options_t cluster;
     bool known;
-    xm_status_t status;
 
     if (job->options->profile != NULL) {
         return load_profile(job);
     }
     (void)snprintf(job->source, sizeof(job->source), "as the plans say");
     rb_pipeline_options_cluster(job->options, job->plan_hosts, job->plan_devices, &cluster);
-    status = rb_rates_read(&cluster, &rates, &known);
-    if (status == XM_OK && !known) {
+    XM_TRY(rb_rates_read(&cluster, &rates, &known));
+    if (!known) {
         rb_rates_assume(&(rb_selection_t){0}, &rates);
     }
-    return status == XM_OK ? rb_rates_network(&rates, &job->hosts, NULL, &job->network) : status;
+    return rb_rates_network(&rates, &job->hosts, NULL, &job->network);
 }
 
 /* Reads the size of the cluster that a plan is for. */
@@ -366,12 +363,10 @@ static xm_status_t run_plan(job_t *job, size_t index)
 static xm_status_t run_plans(job_t *job)
 {
     const rb_pipeline_options_t *o = job->options;
-    xm_status_t status = rb_share_status(
-        job->worker, rb_compute_create((rb_compute_kind_t)o->compute, &job->compute));
+    xm_status_t status = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_share_status(job->worker,
+                           rb_compute_create((rb_compute_kind_t)o->compute, &job->compute)));
     job->info = (rb_pipeline_job_info_t){
         .options = o,
         .hosts = &job->hosts,

@@ -47,15 +47,11 @@ xm_status_t rb_pipeline_options_parse(int argc, char *const *argv, rb_pipeline_o
     xm_cli_command_t command =
         XM_CLI_COMMAND("pipeline-bench", "PLAN.json ...", summary,
                        "pipeline-bench plan.json --profile cluster.json", table, 1, 4096);
-    xm_status_t status;
 
     *o = (rb_pipeline_options_t){
         .argc = argc, .argv = argv, .checked = 1, .warmup = 1, .iterations = 5};
     command.version = "pipeline-bench " XM_VERSION_STRING;
-    status = xm_cli_parse(&command, argc, argv, &o->cli);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_cli_parse(&command, argc, argv, &o->cli));
     /* The plans stay the parser's, so it is kept until the end. */
     o->plans = xm_cli_arguments(o->cli, &o->plan_count);
     if (o->plan_count > 1 && (o->trace_path != NULL || o->plot_path != NULL)) {

@@ -72,11 +72,9 @@ static xm_status_t make_layout(const ap_plan_side_t *side, const char *cuts, con
     xm_layout_t *made = NULL;
     xm_mesh_t *mesh;
     xm_spec_t spec;
-    xm_status_t status = xm_mesh_create(2, side->shape, side->devices, &mesh);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_mesh_create(2, side->shape, side->devices, &mesh));
     status = xm_spec_parse(cuts, &spec);
     if (status == XM_OK) {
         status = xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, shape, &made);

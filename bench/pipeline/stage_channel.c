@@ -47,12 +47,9 @@ static xm_status_t create_slot(rb_stage_channel_t *stage_channel, int number)
     const rb_case_t tensor = {0};
     const rb_prepared_t prepared = {.one = &tensor, .plan = stage_channel->way->plan};
     slot_t *slot = &stage_channel->slots[number];
-    xm_status_t status = rb_tile_buffers_create(&prepared, xm_worker_rank(stage_channel->worker),
-                                                true, &slot->buffers);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_tile_buffers_create(&prepared, xm_worker_rank(stage_channel->worker), true,
+                                  &slot->buffers));
     rb_tile_buffers_fill(&slot->buffers, 0); /* memory comes with the first touch */
     params.plan = stage_channel->way->plan;
     params.transport = xm_worker_transport(stage_channel->worker);
@@ -155,22 +152,17 @@ static xm_status_t post(rb_stage_channel_t *stage_channel)
 {
     int message = stage_channel->posted;
     slot_t *slot = slot_of(stage_channel, message);
-    xm_status_t status;
 
     slot->ended = slot->there = false;
     if (stage_channel->checked) {
         rb_tile_buffers_fill(&slot->buffers, salt_of(stage_channel, message));
     }
-    status = rb_stage_barrier_expect(stage_channel->stage_barrier, message % RB_STAGE_CHANNEL_SLOTS,
-                                     message);
-    if (status == XM_OK) {
-        status = xm_executor_post(slot->executor);
-    }
-    if (status == XM_OK) {
-        stage_channel->spans[message].start_ns = xm_worker_now(stage_channel->worker);
-        ++stage_channel->posted;
-    }
-    return status;
+    XM_TRY(rb_stage_barrier_expect(stage_channel->stage_barrier, message % RB_STAGE_CHANNEL_SLOTS,
+                                   message));
+    XM_TRY(xm_executor_post(slot->executor));
+    stage_channel->spans[message].start_ns = xm_worker_now(stage_channel->worker);
+    ++stage_channel->posted;
+    return XM_OK;
 }
 
 /* Advances what has been posted and has not ended. Messages may end out of order; `ended`
@@ -195,11 +187,8 @@ static xm_status_t advance_posted(rb_stage_channel_t *stage_channel)
         }
         slot->ended = true;
         if (!stage_channel->sends) {
-            status =
-                rb_stage_barrier_arrive(stage_channel->stage_barrier, m % RB_STAGE_CHANNEL_SLOTS);
-            if (status < 0) {
-                return status;
-            }
+            XM_TRY(
+                rb_stage_barrier_arrive(stage_channel->stage_barrier, m % RB_STAGE_CHANNEL_SLOTS));
         }
     }
     while (stage_channel->ended < stage_channel->posted &&

@@ -236,14 +236,12 @@ static xm_status_t go_through(rb_stage_rank_t *rank, rb_stage_run_t *result)
         }
     }
     result->ns = xm_worker_now(rank->worker) - rank->start;
-    status = advance(rank, &may_sleep);
-    while (status == XM_OK && !is_done(rank)) {
-        status = rest(rank, may_sleep, INT64_MAX);
-        if (status == XM_OK) {
-            status = advance(rank, &may_sleep);
-        }
+    XM_TRY(advance(rank, &may_sleep));
+    while (!is_done(rank)) {
+        XM_TRY(rest(rank, may_sleep, INT64_MAX));
+        XM_TRY(advance(rank, &may_sleep));
     }
-    return status;
+    return XM_OK;
 }
 
 /* The span of what an entry sends: from the first transfer's start to the end of the last. */
@@ -283,7 +281,6 @@ xm_status_t rb_stage_rank_run(rb_stage_rank_t *rank, bool checked, int number,
                               rb_stage_run_t *result)
 {
     double timeout = xm_worker_timeout(rank->worker);
-    xm_status_t status;
 
     *result = (rb_stage_run_t){0};
     if (rank->stage < 0) {
@@ -297,10 +294,7 @@ xm_status_t rb_stage_rank_run(rb_stage_rank_t *rank, bool checked, int number,
      * pipeline is no failure. */
     rank->deadline =
         rank->start + (int64_t)(timeout * 1e9) + 2 * rank->pipeline->predicted->makespan_ns;
-    status = go_through(rank, result);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(go_through(rank, result));
     take_transfers(rank);
     for (int i = 0; i < rank->end_count; ++i) {
         result->wrong += rb_stage_channel_wrong(rank->ends[i].channel);

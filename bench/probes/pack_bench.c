@@ -156,8 +156,6 @@ static void fill(unsigned char *bytes, size_t count)
 static xm_status_t open_buffers(const bench_t *bench, const shape_t *shape, int64_t rows,
                                 buffers_t *buffers)
 {
-    xm_status_t status;
-
     *buffers = (buffers_t){
         .tile_bytes = (size_t)(rows * shape->tile[0] * shape->tile[1]) * (size_t)shape->element,
         .box_bytes = (size_t)(rows * shape->box[0] * shape->box[1]) * (size_t)shape->element};
@@ -167,17 +165,10 @@ static xm_status_t open_buffers(const bench_t *bench, const shape_t *shape, int6
         return XM_NO_MEMORY("tiles of %zu bytes", buffers->tile_bytes);
     }
     fill(buffers->host, buffers->tile_bytes);
-    status = xm_memory_allocate(bench->space, buffers->tile_bytes, &buffers->tile);
-    if (status == XM_OK) {
-        status = xm_memory_allocate(bench->space, buffers->box_bytes, &buffers->packed);
-    }
-    if (status == XM_OK) {
-        status = xm_memory_allocate(bench->space, buffers->tile_bytes, &buffers->other);
-    }
-    if (status == XM_OK) {
-        status = xm_memory_copy(bench->space, buffers->tile, buffers->host, buffers->tile_bytes);
-    }
-    return status;
+    XM_TRY(xm_memory_allocate(bench->space, buffers->tile_bytes, &buffers->tile));
+    XM_TRY(xm_memory_allocate(bench->space, buffers->box_bytes, &buffers->packed));
+    XM_TRY(xm_memory_allocate(bench->space, buffers->tile_bytes, &buffers->other));
+    return xm_memory_copy(bench->space, buffers->tile, buffers->host, buffers->tile_bytes);
 }
 
 /* Releasing NULL does nothing, so a half-opened set can be closed. */
@@ -201,11 +192,9 @@ static xm_status_t check(const bench_t *bench, const shape_t *shape, int64_t row
     xm_strided_copy_t pack, unpack, reference;
     xm_memory_space_t *host;
     xm_memory_queue_t *queue;
-    xm_status_t status = xm_memory_host_create(&host);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_memory_host_create(&host));
     status = xm_memory_queue_create(host, &queue);
     if (status == XM_OK) {
         memset(buffers->expected, 0, buffers->tile_bytes);

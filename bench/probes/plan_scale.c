@@ -146,11 +146,8 @@ static xm_status_t time_rest(const xm_plan_t *plan, const options_t *options,
         double start = seconds(), spent;
         uint64_t moved = 0;
         xm_plan_t *rest;
-        xm_status_t status = xm_plan_without(plan, params, &rest);
 
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(xm_plan_without(plan, params, &rest));
         spent = seconds() - start;
         row->plan_s = i == 0 || spent < row->plan_s ? spent : row->plan_s;
         fill_row(rest, row);
@@ -221,11 +218,9 @@ static xm_status_t measure(const options_t *options, const xm_tensor_t *tensors,
     for (int i = 0; i < options->repeat; ++i) {
         double start = seconds(), spent;
         xm_plan_t *plan;
-        xm_status_t status = xm_plan_create(&params, &plan);
+        xm_status_t status;
 
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(xm_plan_create(&params, &plan));
         spent = seconds() - start;
         row->plan_s = i == 0 || spent < row->plan_s ? spent : row->plan_s;
         fill_row(plan, row);
@@ -258,11 +253,9 @@ static xm_status_t request_row(const options_t *options, const rb_model_request_
     row_t row = {0};
     double start = seconds(), bytes = 0;
     int count;
-    xm_status_t status = rb_model_load(request, &model);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_model_load(request, &model));
     row.load_s = seconds() - start;
     count = limit < model->count ? limit : model->count;
     tensors = calloc((size_t)count, sizeof(*tensors));

@@ -234,8 +234,8 @@ static xm_status_t measure(slot_t *slot, uint64_t seed)
         return status;
     }
     check(slot, seed, length, o->iterations);
-    status = xm_worker_allgather(slot->worker, &slot->wrong, slot->samples, sizeof(slot->wrong));
-    if (status == XM_OK && slot->rank == 0) {
+    XM_TRY(xm_worker_allgather(slot->worker, &slot->wrong, slot->samples, sizeof(slot->wrong)));
+    if (slot->rank == 0) {
         uint64_t wrong[RANKS];
         double rate = (double)length * o->iterations / seconds;
 
@@ -249,7 +249,7 @@ static xm_status_t measure(slot_t *slot, uint64_t seed)
         xm_table_number(&slot->table, 0, (double)wrong[1]);
         (void)fflush(stdout);
     }
-    return status;
+    return XM_OK;
 }
 
 static void print_head(slot_t *slot)
@@ -397,16 +397,12 @@ static xm_status_t parse_sizes(options_t *o)
     for (const char *at = o->sizes; at != NULL;) {
         size_t length = strcspn(at, ",");
         char item[32];
-        xm_status_t status;
 
         if (o->size_count == SIZES_MAX) {
             return XM_INVALID("--size has more than %d sizes", SIZES_MAX);
         }
         (void)snprintf(item, sizeof(item), "%.*s", (int)length, at);
-        status = xm_text_parse_bytes("--size", item, &o->size[o->size_count]);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(xm_text_parse_bytes("--size", item, &o->size[o->size_count]));
         if (o->size[o->size_count] == 0 || o->size[o->size_count] > UINT64_C(1) << 40) {
             return XM_INVALID("--size: a message has 1 byte to 1 TiB, not '%s'", item);
         }
@@ -443,21 +439,20 @@ static xm_status_t parse(int argc, char *const *argv, options_t *o)
     };
     xm_cli_command_t command = XM_CLI_COMMAND(
         program, NULL, summary, "transport-bench --hosts 2 -b 8 -e 1M -f 4", table, 0, 0);
-    xm_status_t status;
 
     command.version = "transport-bench " XM_VERSION_STRING;
-    status = xm_cli_parse(&command, argc, argv, &o->cli);
-    if (status == XM_OK && !xm_cli_finished(o->cli)) {
-        status = xm_sweep_given(&o->sweep) ? xm_sweep_sizes(&o->sweep, o->size, &o->size_count)
-                                           : parse_sizes(o);
+    XM_TRY(xm_cli_parse(&command, argc, argv, &o->cli));
+    if (!xm_cli_finished(o->cli)) {
+        XM_TRY(xm_sweep_given(&o->sweep) ? xm_sweep_sizes(&o->sweep, o->size, &o->size_count)
+                                         : parse_sizes(o));
     }
-    if (status == XM_OK && xm_sweep_given(&o->sweep) && xm_cli_given(o->cli, "size")) {
-        status = XM_INVALID("--size and --min-bytes both name sizes; give one of them");
+    if (xm_sweep_given(&o->sweep) && xm_cli_given(o->cli, "size")) {
+        return XM_INVALID("--size and --min-bytes both name sizes; give one of them");
     }
-    if (status == XM_OK && o->nics.count > RANKS) {
-        status = XM_INVALID("--nics is given %zu times, for two ranks", o->nics.count);
+    if (o->nics.count > RANKS) {
+        return XM_INVALID("--nics is given %zu times, for two ranks", o->nics.count);
     }
-    return status;
+    return XM_OK;
 }
 
 int main(int argc, char **argv)

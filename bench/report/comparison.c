@@ -28,11 +28,7 @@ xm_status_t rb_comparison_add(rb_comparison_t *comparison, const rb_result_t *re
                             .bound_fraction = rb_result_bound_fraction(result),
                             .sim_error = rb_result_sim_error(result)};
 
-    xm_status_t status = rb_load_of(plan, &outcome.load);
-
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_load_of(plan, &outcome.load));
     memcpy(outcome.name, one->name, sizeof(outcome.name));
     (void)rb_result_obstacle(result, outcome.obstacle);
     if (!xm_array_reserve(&comparison->outcomes, &comparison->capacity, comparison->count + 1,

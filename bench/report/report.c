@@ -35,11 +35,7 @@ xm_status_t rb_report_check(const rb_options_t *options)
                                     {"--dump-plan", options->dump_path}};
 
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); ++i) {
-        xm_status_t status = xm_file_check_output(paths[i][0], paths[i][1]);
-
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(xm_file_check_output(paths[i][0], paths[i][1]));
     }
     return XM_OK;
 }

@@ -190,7 +190,6 @@ static xm_status_t add_in_order(figure_t *figure, const rb_record_t *record, int
     const xm_route_t *route = xm_plan_route(figure->plan, transfer.route);
     int64_t *out = &free_at[2 * record->rank], *in = &free_at[2 * route->ranks[record->hop] + 1];
     xm_span_t span = {record->start_ns, record->end_ns};
-    xm_status_t status;
 
     if (!figure->local) {
         out = &free_at[2 * xm_network_host_of(figure->network, record->rank)];
@@ -204,10 +203,8 @@ static xm_status_t add_in_order(figure_t *figure, const rb_record_t *record, int
     span.start_ns = span.start_ns < span.end_ns ? span.start_ns : span.end_ns;
     *out = span.end_ns - figure->latency_ns;
     *in = *out;
-    status = add(figure, &figure->measured, record->transfer, record->hop, true, span);
-    return status == XM_OK
-               ? add(figure, &figure->measured, record->transfer, record->hop, false, span)
-               : status;
+    XM_TRY(add(figure, &figure->measured, record->transfer, record->hop, true, span));
+    return add(figure, &figure->measured, record->transfer, record->hop, false, span);
 }
 
 /* Only where the fabric served messages in order is it known who had a NIC when. */
@@ -510,8 +507,8 @@ static xm_status_t collect(figure_t *figure)
     figure->end_ns = end > figure->end_ns ? end : figure->end_ns;
     merge(figure, &figure->planned);
     merge(figure, &figure->measured);
-    status = rb_lanes_arrange(&figure->planned, slack);
-    return status == XM_OK ? rb_lanes_arrange(&figure->measured, slack) : status;
+    XM_TRY(rb_lanes_arrange(&figure->planned, slack));
+    return rb_lanes_arrange(&figure->measured, slack);
 }
 
 /* An empty plan still has an axis. */

@@ -107,23 +107,18 @@ static xm_status_t check_hosts(const job_t *job)
 static xm_status_t check_request(job_t *job)
 {
     const rb_options_t *o = job->options;
-    xm_status_t status;
 
     if (o->ranks > 0 && o->ranks != xm_worker_size(job->worker)) {
         return XM_INVALID("-n %d, but the launcher started %d ranks; leave -n out", o->ranks,
                           xm_worker_size(job->worker));
     }
-    status = rb_select(o, &job->selection);
-    if (status == XM_OK && xm_worker_rank(job->worker) == 0) {
-        status = rb_report_check(o); /* the others write nothing */
+    XM_TRY(rb_select(o, &job->selection));
+    if (xm_worker_rank(job->worker) == 0) {
+        XM_TRY(rb_report_check(o)); /* the others write nothing */
     }
-    if (status == XM_OK) {
-        status = rb_host_map_of_worker(job->worker, &job->hosts);
-    }
-    if (status == XM_OK) {
-        status = check_hosts(job);
-    }
-    return status == XM_OK ? rb_cluster_check(&job->selection, &job->hosts) : status;
+    XM_TRY(rb_host_map_of_worker(job->worker, &job->hosts));
+    XM_TRY(check_hosts(job));
+    return rb_cluster_check(&job->selection, &job->hosts);
 }
 
 /* Rank 0 reads the rates, or all ranks probe them, and everybody uses rank 0's numbers:

@@ -15,11 +15,9 @@ static xm_status_t run_all(const rb_job_info_t *job, rb_prepared_list_t *list,
                            rb_offline_case_t *run_case, uint64_t *wrong)
 {
     rb_report_t *report;
-    xm_status_t status = rb_report_create(job, &report);
+    xm_status_t status = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_report_create(job, &report));
     for (int i = 0; status == XM_OK && i < job->selection->count; ++i) {
         rb_prepared_t prepared;
 
@@ -46,11 +44,9 @@ xm_status_t rb_offline_run(const rb_options_t *options, const rb_selection_t *se
     rb_prepared_list_t list;
     xm_network_t *network;
     bool known;
-    xm_status_t status = rb_rates_read(options, &rates, &known);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_rates_read(options, &rates, &known));
     /* Without ranks nothing can be probed. */
     if (!known) {
         rb_rates_assume(selection, &rates);
@@ -58,10 +54,7 @@ xm_status_t rb_offline_run(const rb_options_t *options, const rb_selection_t *se
     rb_rates_set_uplinks(options, &rates);
     /* The simulated fabric has no processors. */
     rates.cores_per_host = options->dry_run ? rates.cores_per_host : 0;
-    status = rb_rates_network(&rates, hosts, NULL, &network);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_rates_network(&rates, hosts, NULL, &network));
     status = rb_prepared_list_create(selection, hosts, network, &list);
     if (status == XM_OK) {
         status = run_all(&job, &list, run_case, wrong);

@@ -46,11 +46,9 @@ xm_status_t rb_show_topology(const rb_options_t *options, FILE *stream)
     xm_nic_slot_t *slots = NULL;
     double *rates = NULL;
     int nics, gpus;
-    xm_status_t status = xm_topology_create(NULL, 0, &topology);
+    xm_status_t status = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_topology_create(NULL, 0, &topology));
     nics = xm_topology_device_count(topology, XM_DEVICE_NIC);
     gpus = xm_topology_device_count(topology, XM_DEVICE_GPU);
     slots = calloc((size_t)gpus + 1, sizeof(*slots));

@@ -248,13 +248,9 @@ static xm_status_t collect_records(const stage_t *stage, rb_result_t *result)
     for (int r = 0; r < stage->hosts->ranks; ++r) {
         rb_record_t *own, *grown;
         size_t count;
-        xm_status_t status =
-            rb_records_take(stage->prepared->plan, stage->slots[r].executor, r, stage->start_ns,
-                            &stage->slots[r].chunks, &own, &count);
 
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(rb_records_take(stage->prepared->plan, stage->slots[r].executor, r, stage->start_ns,
+                               &stage->slots[r].chunks, &own, &count));
         grown = realloc(result->records, (result->record_count + count + 1) * sizeof(*grown));
         if (grown == NULL) {
             free(own);

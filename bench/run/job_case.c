@@ -186,12 +186,9 @@ static int64_t add_wait(const slot_t *slot, int64_t waited, int64_t next)
 static xm_status_t gather_run(slot_t *slot, const int64_t *own, run_t *run)
 {
     int64_t slowest = 0, waited = 0;
-    xm_status_t status = xm_worker_allgather(slot->worker, own, slot->gathered,
-                                             SAMPLE_FIELDS * sizeof(*slot->gathered));
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_worker_allgather(slot->worker, own, slot->gathered,
+                               SAMPLE_FIELDS * sizeof(*slot->gathered)));
     *run = (run_t){0};
     for (int r = 0; r < xm_worker_size(slot->worker); ++r) {
         const int64_t *sample = &slot->gathered[(ptrdiff_t)SAMPLE_FIELDS * r];
@@ -307,10 +304,7 @@ static xm_status_t run_once(slot_t *slot, int index, int number, run_t *run)
     cpu = xm_clock_cpu_ns();
     variant->chunks.count = 0;
     variant->start_ns = xm_transport_now(xm_worker_transport(slot->worker));
-    status = xm_executor_run(slot->worker, variant->executor, xm_worker_deadline(slot->worker));
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_executor_run(slot->worker, variant->executor, xm_worker_deadline(slot->worker)));
     own[SAMPLE_NS] = xm_transport_now(xm_worker_transport(slot->worker)) - variant->start_ns;
     own[SAMPLE_CPU_NS] = xm_clock_cpu_ns() - cpu;
     own[SAMPLE_WAITED_NS] = waited < 0 ? -1 : rb_processors_waited_ns(slot->waits) - waited;
@@ -318,18 +312,11 @@ static xm_status_t run_once(slot_t *slot, int index, int number, run_t *run)
     /* The checksums are compared on all ranks before anybody goes on, as it is a
      * collective. */
     if (slot->options->verify) {
-        status =
-            rb_share_status(slot->worker, xm_executor_verify(slot->worker, variant->executor,
-                                                             xm_worker_deadline(slot->worker)));
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(rb_share_status(slot->worker, xm_executor_verify(slot->worker, variant->executor,
+                                                                xm_worker_deadline(slot->worker))));
     }
     if (slot->options->validate && slot->device.space != NULL) {
-        status = rb_device_buffers_download(&slot->device);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(rb_device_buffers_download(&slot->device));
     }
     if (slot->options->validate) {
         own[SAMPLE_WRONG] = (int64_t)rb_tile_buffers_check(&slot->buffers, salt);

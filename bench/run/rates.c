@@ -86,11 +86,9 @@ xm_status_t rb_rates_read(const rb_options_t *options, rb_rates_t *rates, bool *
     *known = options->profile != NULL || options->nic_rates > 0;
     if (options->profile != NULL) {
         xm_cluster_profile_t *profile;
-        xm_status_t status = xm_cluster_profile_load(options->profile, &profile);
+        xm_status_t status;
 
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(xm_cluster_profile_load(options->profile, &profile));
         status = take_profile(profile, rates);
         (void)snprintf(rates->source, sizeof(rates->source), "profile %s: %s", options->profile,
                        xm_cluster_profile_provenance(profile));

@@ -32,7 +32,16 @@ XM_API xm_status_t xm_error_set(xm_status_t status, const char *format, ...) XM_
 #define XM_MISMATCH(...)    xm_error_set(XM_ERR_MISMATCH, __VA_ARGS__)
 #define XM_NOT_FOUND(...)   xm_error_set(XM_ERR_NOT_FOUND, __VA_ARGS__)
 
-/** The same with its arguments in a list, for detectors that have a format of their own. */
+/** Returns what @p call returns unless that is XM_OK: where nothing is to be undone on the way. */
+#define XM_TRY(call)                                                                               \
+    do {                                                                                           \
+        xm_status_t xm_tried = (call);                                                             \
+        if (xm_tried != XM_OK) {                                                                   \
+            return xm_tried;                                                                       \
+        }                                                                                          \
+    } while (0)
+
+/** xm_error_set() with its arguments in a list, for detectors that have a format of their own. */
 xm_status_t xm_error_set_list(xm_status_t status, const char *format, va_list args) XM_PRINTF(2, 0);
 
 /** Puts "format: " in front of the current sentence (to add context on the way up); returns @p

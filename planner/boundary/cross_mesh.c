@@ -255,18 +255,14 @@ static xm_status_t look_up(ap_cross_mesh_t *cross_mesh, const ap_cross_mesh_tran
 {
     ap_cross_mesh_transfer_t moved = *transfer;
     cost_entry_t entry = {.key = *key};
-    xm_status_t status;
 
     if (recall(cross_mesh, key, cost)) {
         return XM_OK;
     }
     moved.src.first_device = key->src_first;
     moved.dst.first_device = key->dst_first;
-    status = ap_cross_mesh_plan(cross_mesh->profile, &moved, &entry.cost, &entry.links,
-                                &entry.link_count);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_cross_mesh_plan(cross_mesh->profile, &moved, &entry.cost, &entry.links,
+                              &entry.link_count));
     *cost = entry.cost;
     return keep(cross_mesh, &entry);
 }
@@ -294,11 +290,8 @@ xm_status_t ap_cross_mesh_lower_bound(ap_cross_mesh_t *cross_mesh,
     ap_cross_mesh_cost_t cost;
     moved_hosts_t moved;
     cost_key_t key;
-    xm_status_t status = make_key(cross_mesh, transfer, &key, &moved);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(make_key(cross_mesh, transfer, &key, &moved));
     if (recall(cross_mesh, &key, &cost)) {
         *seconds = cost.forward + cost.backward;
         return XM_OK;

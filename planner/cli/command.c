@@ -26,11 +26,9 @@ xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices, do
                                     xm_cluster_profile_t **profile)
 {
     xm_cluster_profile_t *loaded, *other;
-    xm_status_t status = xm_cluster_profile_load(path, &loaded);
+    xm_status_t status = XM_OK;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(xm_cluster_profile_load(path, &loaded));
     hosts = hosts > 0 ? hosts : xm_cluster_profile_hosts(loaded);
     devices = devices > 0 ? devices : xm_cluster_profile_devices_per_host(loaded);
     if (hosts != xm_cluster_profile_hosts(loaded) ||
@@ -62,16 +60,12 @@ xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t le
     for (;;) {
         size_t length = strcspn(text, ",");
         char word[32];
-        xm_status_t status;
 
         if (used == capacity) {
             return XM_INVALID("%s: more than %zu values", what, capacity);
         }
         (void)snprintf(word, sizeof(word), "%.*s", (int)(length < 31 ? length : 31), text);
-        status = xm_text_parse_int(what, word, least, INT32_MAX, &values[used++]);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(xm_text_parse_int(what, word, least, INT32_MAX, &values[used++]));
         if (text[length] == '\0') {
             *count = used;
             return XM_OK;
@@ -87,19 +81,12 @@ static xm_status_t parse_stages(const char *text, int *minimum, int *maximum)
     size_t length = strcspn(text, "-");
     char word[16];
     int64_t low, high;
-    xm_status_t status;
 
     (void)snprintf(word, sizeof(word), "%.*s", (int)(length < 15 ? length : 15), text);
-    status = xm_text_parse_int("--stages", word, 1, 1 << 20, &low);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(xm_text_parse_int("--stages", word, 1, 1 << 20, &low));
     high = low;
     if (text[length] == '-') {
-        status = xm_text_parse_int("--stages", text + length + 1, 1, 1 << 20, &high);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(xm_text_parse_int("--stages", text + length + 1, 1, 1 << 20, &high));
     }
     *minimum = (int)low;
     *maximum = (int)high;
@@ -135,8 +122,6 @@ xm_status_t ap_command_parse_reserve(const char *text, double *reserve)
 xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t *micro_batches,
                                      size_t capacity, ap_planner_params_t *params)
 {
-    xm_status_t status = XM_OK;
-
     if (search->model == NULL || search->cluster == NULL) {
         return XM_INVALID("--%s is needed", search->model == NULL ? "model" : "cluster");
     }
@@ -145,14 +130,14 @@ xm_status_t ap_command_search_params(const ap_command_search_t *search, int64_t 
     params->memory_limit =
         search->memory_limit == AP_COMMAND_NOT_GIVEN ? 0.0 : (double)search->memory_limit;
     params->recompute = (ap_recompute_t)search->recompute;
-    status = ap_command_parse_reserve(search->memory_reserve, &params->memory_reserve);
-    if (status == XM_OK && search->micro_batches != NULL) {
+    XM_TRY(ap_command_parse_reserve(search->memory_reserve, &params->memory_reserve));
+    if (search->micro_batches != NULL) {
         params->micro_batches = micro_batches;
-        status = ap_command_parse_list("--micro-batches", search->micro_batches, 1, micro_batches,
-                                       capacity, &params->micro_batch_count);
+        XM_TRY(ap_command_parse_list("--micro-batches", search->micro_batches, 1, micro_batches,
+                                     capacity, &params->micro_batch_count));
     }
-    if (status == XM_OK && search->stages != NULL) {
-        status = parse_stages(search->stages, &params->min_stages, &params->max_stages);
+    if (search->stages != NULL) {
+        XM_TRY(parse_stages(search->stages, &params->min_stages, &params->max_stages));
     }
-    return status;
+    return XM_OK;
 }

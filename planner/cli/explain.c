@@ -56,10 +56,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     ap_plan_t *plan;
     xm_status_t status;
 
-    status = ap_plan_load(path, &plan);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_plan_load(path, &plan));
     status = o->cluster == NULL ? XM_INVALID("--cluster is needed")
                                 : ap_command_load_cluster(o->cluster, ap_plan_info(plan)->hosts,
                                                           ap_plan_info(plan)->devices_per_host,

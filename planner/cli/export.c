@@ -44,13 +44,11 @@ static xm_status_t put_plan(const void *context, FILE *stream)
  * reader sees the exit status. */
 static xm_status_t write_plan(const export_job_t *job, const char *output)
 {
-    xm_status_t status;
-
     if (output != NULL) {
         return ap_output_file_write(output, put_plan, job);
     }
-    status = put_plan(job, stdout);
-    return status == XM_OK ? xm_cli_flush() : status;
+    XM_TRY(put_plan(job, stdout));
+    return xm_cli_flush();
 }
 
 static xm_status_t print_written(const ap_plan_t *plan, const export_options_t *o)
@@ -78,10 +76,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     if (o->form == FORM_NOT_GIVEN) {
         return XM_INVALID("--to is needed: jax, hlo, torch or flexflow");
     }
-    status = ap_plan_load(path, &plan);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_plan_load(path, &plan));
     status = write_plan(&(export_job_t){.plan = plan, .form = o->form}, o->output);
     if (status == XM_OK && xm_cli_wants_json(&o->json)) {
         status = print_written(plan, o);

@@ -165,11 +165,9 @@ static xm_status_t judge(const xm_cli_t *cli, void *options)
     ap_measured_t measured;
     verdict_t *verdicts;
     double *distances;
-    xm_status_t status = ap_measured_load(ap_command_argument(cli, 0), &measured);
+    xm_status_t status = XM_OK;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_measured_load(ap_command_argument(cli, 0), &measured));
     verdicts = calloc((size_t)measured.count, sizeof(*verdicts));
     distances = calloc((size_t)measured.count, sizeof(*distances));
     if (verdicts == NULL || distances == NULL) {
@@ -228,11 +226,9 @@ static xm_status_t write_profile(const judge_options_t *o, const ap_measured_t *
     xm_cluster_profile_t *profile, *changed = NULL;
     xm_runtime_t runtime = *fitted;
     char note[160];
-    xm_status_t status = xm_cluster_profile_load(o->cluster, &profile);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(xm_cluster_profile_load(o->cluster, &profile));
     (void)snprintf(note, sizeof(note), "runtime fitted to %d rows of %.100s", measured->count,
                    measured->source);
     runtime.bucket = xm_cluster_profile_runtime(profile)->bucket; /* set by the runtime */
@@ -255,10 +251,7 @@ static xm_status_t fit(const xm_cli_t *cli, void *options)
     if ((o->cluster == NULL) != (o->output == NULL)) {
         return XM_INVALID("--cluster and --output go together: the profile to read, and to write");
     }
-    status = ap_measured_load(ap_command_argument(cli, 0), &measured);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_measured_load(ap_command_argument(cli, 0), &measured));
     status = ap_runtime_fit(&measured, -1, &runtime);
     if (status == XM_OK && o->output != NULL) {
         status = write_profile(o, &measured, &runtime);

@@ -55,11 +55,8 @@ static xm_status_t read_marks(const char *path, ap_layers_option_t *option, ap_l
 {
     static const char blanks[] = " \t\r";
     char *rest = NULL;
-    xm_status_t status = read_file(path, &option->text);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(read_file(path, &option->text));
     option->marks = malloc(count_lines(option->text) * sizeof(*option->marks));
     if (option->marks == NULL) {
         return XM_NO_MEMORY("the marks of %s", path);

@@ -357,10 +357,7 @@ static xm_status_t join(const xm_job_env_t *env, const probe_options_t *o, bool 
     xm_status_t status;
 
     params.listen_fd = xm_launch_listen_fd();
-    status = xm_worker_create(env, &params, &worker);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(xm_worker_create(env, &params, &worker));
     status = measure(worker, o);
     if (xm_status_is_caller(status)) {
         (void)xm_worker_fail_together(worker, status);
@@ -378,11 +375,9 @@ static xm_status_t probe(probe_options_t *o)
     bool quiet = false;
     xm_job_env_t env;
     bool child = xm_launch_listen_fd() >= 0;
-    xm_status_t status = xm_job_env_read(&env);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(xm_job_env_read(&env));
     if (env.rank < 0) {
         o->code = launch(o);
         return o->code == 0 && o->before != NULL ? compare(o) : XM_OK;
@@ -401,13 +396,9 @@ static xm_status_t probe(probe_options_t *o)
 static xm_status_t run(const xm_cli_t *cli, void *options)
 {
     probe_options_t *o = options;
-    xm_status_t status;
 
     o->after = ap_command_argument(cli, 0);
-    status = check_options(o);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(check_options(o));
     return o->after != NULL ? compare(o) : o->import != NULL ? import(o) : probe(o);
 }
 

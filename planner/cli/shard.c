@@ -57,17 +57,13 @@ static xm_status_t parse_axes(const char *what, const char *text, int rank, doub
     for (int axis = 0; axis < rank; ++axis) {
         size_t length = strcspn(text, ",");
         char word[32];
-        xm_status_t status;
 
         if ((text[length] == ',') != (axis + 1 < rank)) {
             return XM_MALFORMED("%s: one number for each of the %d mesh axes, e.g. 1,1", what,
                                 rank);
         }
         (void)snprintf(word, sizeof(word), "%.*s", (int)(length < 31 ? length : 31), text);
-        status = xm_text_parse_double(what, word, 0.0, 1e12, &values[axis]);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(xm_text_parse_double(what, word, 0.0, 1e12, &values[axis]));
         text += length + (axis + 1 < rank);
     }
     return XM_OK;

@@ -128,11 +128,9 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     ap_schedule_t *schedule = NULL;
     ap_pipeline_run_t *done = NULL;
     ap_plan_t *plan;
-    xm_status_t status = ap_plan_load(path, &plan);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_plan_load(path, &plan));
     o->how.micro_batches = o->micro_batches;
     o->how.seed = (uint64_t)o->seed;
     status = ap_schedule_find(o->schedule != NULL ? o->schedule : ap_plan_info(plan)->schedule,

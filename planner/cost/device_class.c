@@ -89,11 +89,7 @@ static xm_status_t classify(ap_device_classes_t *classes, const xm_cluster_profi
             device.memory_bytes = ap_memory_budget_usable(&budget, device.memory_bytes);
             *class = find_class(classes, &device, nic);
             if (may_add && *class == classes->count) {
-                xm_status_t status = add_class(classes, profile, &device, nic);
-
-                if (status != XM_OK) {
-                    return status;
-                }
+                XM_TRY(add_class(classes, profile, &device, nic));
             }
             if (may_add) {
                 classes->some[*class * hosts + count - 1] = true;

@@ -20,7 +20,6 @@ static xm_status_t solve(const ap_sharding_params_t *params, ap_sharding_t *shar
 {
     ap_shard_params_t asked = AP_SHARD_PARAMS_INIT;
     ap_shard_options_t options = AP_SHARD_OPTIONS_INIT;
-    xm_status_t status;
 
     asked.graph = params->graph;
     asked.mesh = params->mesh;
@@ -35,15 +34,10 @@ static xm_status_t solve(const ap_sharding_params_t *params, ap_sharding_t *shar
     options.every_layer = params->every_layer;
     options.progress = params->progress;
     options.progress_arg = params->progress_arg;
-    status = ap_shard_problem_create(&asked, &sharding->problem);
-    if (status == XM_OK) {
-        status = ap_shard_solve(sharding->problem, &options, &sharding->plan);
-    }
-    if (status == XM_OK) {
-        status = ap_shard_solution_create(
-            sharding->problem, ap_shard_plan_strategies(sharding->plan), &sharding->solution);
-    }
-    return status;
+    XM_TRY(ap_shard_problem_create(&asked, &sharding->problem));
+    XM_TRY(ap_shard_solve(sharding->problem, &options, &sharding->plan));
+    return ap_shard_solution_create(sharding->problem, ap_shard_plan_strategies(sharding->plan),
+                                    &sharding->solution);
 }
 
 xm_status_t ap_sharding_create(const ap_sharding_params_t *params, ap_sharding_t **sharding)
@@ -53,11 +47,9 @@ xm_status_t ap_sharding_create(const ap_sharding_params_t *params, ap_sharding_t
     }
     ap_sharding_params_t own = AP_SHARDING_PARAMS_INIT;
     ap_sharding_t *made;
-    xm_status_t status = XM_PARAMS_COPY(ap_sharding_params_t, &own, params);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(XM_PARAMS_COPY(ap_sharding_params_t, &own, params));
     if (xm_is_null(__func__, "params.graph", own.graph) ||
         xm_is_null(__func__, "params.mesh", own.mesh)) {
         return XM_ERR_INVALID_ARGUMENT;

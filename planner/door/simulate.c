@@ -21,11 +21,8 @@ static xm_status_t simulate(const ap_plan_t *plan, const ap_simulation_params_t 
 {
     ap_plan_simulation_t how = AP_PLAN_SIMULATION_INIT;
     const char *name = params->schedule != NULL ? params->schedule : ap_plan_info(plan)->schedule;
-    xm_status_t status = ap_schedule_find(name, &how.kind);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_schedule_find(name, &how.kind));
     how.micro_batches = params->micro_batches;
     how.virtual_stages = params->virtual_stages;
     how.slices = params->slices;
@@ -33,14 +30,12 @@ static xm_status_t simulate(const ap_plan_t *plan, const ap_simulation_params_t 
     how.blocking = params->blocking;
     how.profile = params->profile;
     how.fold = params->fold;
-    status = ap_plan_simulate(plan, &how, &simulation->schedule, &simulation->run);
-    if (status == XM_OK) {
-        simulation->result = (ap_simulation_result_t){.makespan_ns = simulation->run->makespan_ns,
-                                                      .step_ns = simulation->run->step_ns,
-                                                      .bubble = simulation->run->bubble,
-                                                      .devices = simulation->run->devices};
-    }
-    return status;
+    XM_TRY(ap_plan_simulate(plan, &how, &simulation->schedule, &simulation->run));
+    simulation->result = (ap_simulation_result_t){.makespan_ns = simulation->run->makespan_ns,
+                                                  .step_ns = simulation->run->step_ns,
+                                                  .bubble = simulation->run->bubble,
+                                                  .devices = simulation->run->devices};
+    return XM_OK;
 }
 
 xm_status_t ap_simulation_create(const ap_plan_t *plan, const ap_simulation_params_t *params,

@@ -84,15 +84,11 @@ static xm_status_t explain_batches(const ap_explain_context_t *context,
     const ap_planner_trial_t *other;
     ap_planner_result_t result;
     char sum[TEXT], bottleneck[TEXT], bound[TEXT];
-    xm_status_t status;
 
     if (decision == NULL) {
         return XM_ERR_NO_MEMORY;
     }
-    status = ap_planner_run(context->setup.params, &result);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_planner_run(context->setup.params, &result));
     other = best_other(&result, info);
     name_case(info, info->micro_batches, decision->chosen);
     decision->chosen_seconds = info->step;
@@ -199,15 +195,11 @@ static xm_status_t explain_count(const ap_explain_context_t *context, ap_explana
     ap_inter_op_result_t other = {0};
     char a[TEXT], b[TEXT];
     double step = INFINITY;
-    xm_status_t status;
 
     if (decision == NULL) {
         return XM_ERR_NO_MEMORY;
     }
-    status = best_other_count(context, &other, &step);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(best_other_count(context, &other, &step));
     (void)snprintf(decision->chosen, sizeof(decision->chosen), "%d", ap_plan_stages(context->plan));
     decision->chosen_seconds = info->step;
     if (other.stage_count > 0) {

@@ -17,17 +17,14 @@ static xm_status_t simulate(const ap_plan_t *plan, ap_schedule_kind_t kind, doub
     ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
     ap_schedule_t *schedule;
     ap_pipeline_run_t *run;
-    xm_status_t status;
 
     simulation.kind = kind;
-    status = ap_plan_simulate(plan, &simulation, &schedule, &run);
-    if (status == XM_OK) {
-        *seconds = 1e-9 * (double)run->step_ns;
-        *idle = run->bubble;
-        ap_pipeline_run_destroy(run);
-        ap_schedule_destroy(schedule);
-    }
-    return status;
+    XM_TRY(ap_plan_simulate(plan, &simulation, &schedule, &run));
+    *seconds = 1e-9 * (double)run->step_ns;
+    *idle = run->bubble;
+    ap_pipeline_run_destroy(run);
+    ap_schedule_destroy(schedule);
+    return XM_OK;
 }
 
 /* Finds the fastest other synchronous schedule that fits the memory; `runner_up` stays empty if
@@ -66,22 +63,16 @@ xm_status_t ap_explain_schedule(const ap_explain_context_t *context, ap_explanat
     ap_decision_t *decision = ap_explanation_add(explanation, "step", "schedule");
     ap_schedule_kind_t kind;
     double idle;
-    xm_status_t status;
 
     if (decision == NULL) {
         return XM_ERR_NO_MEMORY;
     }
     (void)snprintf(decision->chosen, sizeof(decision->chosen), "%s", info->schedule);
-    status = ap_schedule_find(info->schedule, &kind);
-    if (status == XM_OK) {
-        status = simulate(context->plan, kind, &decision->chosen_seconds, &idle);
-    }
-    if (status == XM_OK) {
-        (void)snprintf(decision->decided_by, sizeof(decision->decided_by),
-                       "simulated, transfers overlapped: meshes are without a pass for %.1f %% of "
-                       "the step",
-                       100.0 * idle);
-        status = find_runner_up(context->plan, kind, decision);
-    }
-    return status;
+    XM_TRY(ap_schedule_find(info->schedule, &kind));
+    XM_TRY(simulate(context->plan, kind, &decision->chosen_seconds, &idle));
+    (void)snprintf(decision->decided_by, sizeof(decision->decided_by),
+                   "simulated, transfers overlapped: meshes are without a pass for %.1f %% of "
+                   "the step",
+                   100.0 * idle);
+    return find_runner_up(context->plan, kind, decision);
 }

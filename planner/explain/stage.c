@@ -177,15 +177,11 @@ static xm_status_t explain_mesh(const ap_explain_context_t *context, int index,
     ap_stage_solution_t *other = NULL;
     ap_stage_query_t best;
     char ours[WHY_TEXT + 64], theirs[WHY_TEXT + 64];
-    xm_status_t status;
 
     if (decision == NULL) {
         return XM_ERR_NO_MEMORY;
     }
-    status = best_other_mesh(context, index, query, &best, &other);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(best_other_mesh(context, index, query, &best, &other));
     (void)snprintf(decision->chosen, sizeof(decision->chosen), "%dx%d", query->shape[0],
                    query->shape[1]);
     decision->chosen_seconds = ap_stage_objective(ap_stage_solution_cost(solution), micro_batches);
@@ -286,7 +282,6 @@ static xm_status_t explain_operators(const ap_explain_context_t *context, int in
         int dearest =
             next_dearest(context, solution, (query->first + query->last) / 2, limit, previous);
         const ap_stage_choice_t *choice;
-        xm_status_t status;
 
         if (dearest < 0) {
             break;
@@ -294,10 +289,7 @@ static xm_status_t explain_operators(const ap_explain_context_t *context, int in
         choice = ap_stage_solution_choice(solution, dearest);
         limit = seconds_of(choice, context->one.accumulated);
         previous = dearest;
-        status = explain_operator(context, index, choice, explanation);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(explain_operator(context, index, choice, explanation));
     }
     return XM_OK;
 }

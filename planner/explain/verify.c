@@ -328,11 +328,8 @@ static xm_status_t check_in_flight(const verification_t *v)
 {
     int stages = ap_plan_stages(v->plan);
     ap_schedule_kind_t kind;
-    xm_status_t status = ap_schedule_find(v->info->schedule, &kind);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_schedule_find(v->info->schedule, &kind));
     for (int i = 0; i < stages; ++i) {
         int64_t least = ap_schedule_in_flight(kind, i, stages - 1 - i, v->info->micro_batches);
 
@@ -421,11 +418,9 @@ xm_status_t ap_plan_verify(const ap_planner_params_t *params, const ap_plan_t *p
     }
     ap_door_planner_t own;
     ap_plan_view_t view = {.plan = plan};
-    xm_status_t status = ap_door_planner_params(&own, __func__, params);
+    xm_status_t status = XM_OK;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_door_planner_params(&own, __func__, params));
     params = &own.params;
     view.profile = params->profile;
     if (params->profile != NULL) { /* the planner's setup says that one is needed */

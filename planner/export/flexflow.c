@@ -55,11 +55,8 @@ static xm_status_t print_op(const ap_plan_stage_t *stage, const ap_plan_layers_t
 {
     const ap_plan_op_t *op = &layers->ops[index];
     ap_export_specs_t results;
-    xm_status_t status = ap_export_read_specs(op->results, &results);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_export_read_specs(op->results, &results));
     (void)fprintf(stream, "%d.%d.", layer, index);
     for (const char *c = op->name; *c != '\0'; ++c) {
         (void)fputc(isspace((unsigned char)*c) != 0 ? '_' : *c, stream);

@@ -331,10 +331,10 @@ static xm_status_t edit_instruction(ap_hlo_exporter_t *e, const hlo_computation_
     if (of->type->tuple || of->type->empty || !common_spec(e, &place, &spec)) {
         return XM_OK;
     }
-    status = ap_hlo_annotate(
+    XM_TRY(ap_hlo_annotate(
         e, of,
-        ap_export_hlo_sharding(&e->mesh, spec, of->type->shape.rank, sharding, sizeof(sharding)));
-    return status == XM_OK ? ap_hlo_pin_carried(e, in, of, spec) : status;
+        ap_export_hlo_sharding(&e->mesh, spec, of->type->shape.rank, sharding, sizeof(sharding))));
+    return ap_hlo_pin_carried(e, in, of, spec);
 }
 
 /* Edits at one place stay in the order they were made in, which qsort() alone would not promise. */
@@ -405,11 +405,9 @@ xm_status_t ap_export_hlo(const ap_shard_solution_t *solution, const ap_frontend
                            .source = ap_frontend_notes_source(notes),
                            .mesh = ap_export_mesh_of(solution->mesh)};
     hlo_module_t *module;
-    xm_status_t status = hlo_module_parse(&source, &module);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(hlo_module_parse(&source, &module));
     e.module = module;
     status = sort_instances(&e);
     for (int c = 0; c < module->count; ++c) {
@@ -438,11 +436,9 @@ xm_status_t ap_export_hlo_file(const ap_shard_solution_t *solution,
                                const ap_frontend_notes_t *notes, const char *path, FILE *stream)
 {
     ap_frontend_file_t file;
-    xm_status_t status = ap_frontend_file_map(path, "HLO text", &file);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_frontend_file_map(path, "HLO text", &file));
     status = ap_export_hlo(solution, notes, file.bytes, file.size, path, stream);
     ap_frontend_file_unmap(&file);
     return status;

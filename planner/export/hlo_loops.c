@@ -91,17 +91,15 @@ static xm_status_t annotate_state(ap_hlo_exporter_t *e, const hlo_loop_t *loop, 
 {
     const hlo_computation_t *in = &e->module->computations[computation];
     const hlo_instruction_t *root = &in->instructions[in->root];
-    xm_status_t status = XM_OK;
 
     if (!is_first(e, loop, computation) || in->parameter_count != 1) {
         return XM_OK;
     }
-    status = ap_hlo_annotate(e, &in->instructions[in->parameters[0]], sharding);
-    if (status == XM_OK && computation == loop->body_computation &&
-        hlo_slice_is(root->opcode, "tuple")) {
-        status = ap_hlo_annotate(e, root, sharding);
+    XM_TRY(ap_hlo_annotate(e, &in->instructions[in->parameters[0]], sharding));
+    if (computation == loop->body_computation && hlo_slice_is(root->opcode, "tuple")) {
+        XM_TRY(ap_hlo_annotate(e, root, sharding));
     }
-    return status;
+    return XM_OK;
 }
 
 /* Pins an operand of the tuple that makes a loop's state, after the steps of its resharding. */

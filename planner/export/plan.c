@@ -22,7 +22,6 @@ xm_status_t ap_export_read_specs(const char *text, ap_export_specs_t *list)
         size_t length = strcspn(text, ",");
         char word[AP_SPEC_TEXT];
         int rank = 0;
-        xm_status_t status;
 
         if (length >= sizeof(word) || list->count == AP_EXPORT_SPECS) {
             return XM_MALFORMED("'%s' is no list of at most %d specs", text, AP_EXPORT_SPECS);
@@ -32,10 +31,7 @@ xm_status_t ap_export_read_specs(const char *text, ap_export_specs_t *list)
         for (size_t i = 0; i < length; ++i) {
             rank += word[i] == 'R' || word[i] == 'S';
         }
-        status = ap_spec_parse(word, rank, AP_MAX_MESH_RANK, &list->spec[list->count]);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(ap_spec_parse(word, rank, AP_MAX_MESH_RANK, &list->spec[list->count]));
         list->rank[list->count] = rank;
         more = text[length] == ',';
         text += length + more;
@@ -64,11 +60,8 @@ static xm_status_t specs_json(ap_export_form_t form, const ap_export_mesh_t *mes
                               json_t **made)
 {
     ap_export_specs_t list;
-    xm_status_t status = ap_export_read_specs(text, &list);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_export_read_specs(text, &list));
     *made = json_array();
     for (int i = 0; i < list.count; ++i) {
         (void)json_array_append_new(*made, spec_json(form, mesh, list.spec[i], list.rank[i]));
@@ -172,11 +165,8 @@ static xm_status_t export_json(const ap_plan_t *plan, ap_export_form_t form, FIL
 static xm_status_t put_specs(FILE *stream, const ap_export_mesh_t *mesh, const char *text)
 {
     ap_export_specs_t list;
-    xm_status_t status = ap_export_read_specs(text, &list);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_export_read_specs(text, &list));
     for (int i = 0; i < list.count; ++i) {
         (void)fputs(i == 0 ? "(" : " ", stream);
         ap_export_put_partition_spec(stream, mesh, list.spec[i], list.rank[i]);

@@ -33,11 +33,8 @@ static xm_status_t look_into(const char *path, file_kind_t *kind)
     size_t size, at = 0;
     ssize_t got;
     int fd;
-    xm_status_t status = xm_file_open(path, XM_FILE_LARGEST, &fd, &size);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_file_open(path, XM_FILE_LARGEST, &fd, &size));
     got = read(fd, head, sizeof(head) - 1);
     (void)close(fd);
     if (got < 0) {
@@ -96,11 +93,8 @@ static xm_status_t load_file(const char *path, const ap_frontend_params_t *param
     ap_onnx_params_t onnx = AP_ONNX_PARAMS_INIT;
     file_kind_t kind = FILE_ONNX;
     ap_graph_t *made;
-    xm_status_t status = look_into(path, &kind);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(look_into(path, &kind));
     if (params->batch != 0 || params->hidden != 0 || params->layers != 0 || params->sequence != 0) {
         return XM_INVALID(
             "batch, hidden, layers and sequence are for built-in models; %s has its own sizes",
@@ -117,8 +111,8 @@ static xm_status_t load_file(const char *path, const ap_frontend_params_t *param
     if (kind == FILE_HLO) {
         return ap_hlo_from_file(path, graph, notes);
     }
-    status = ap_json_from_file(path, &made);
-    return status == XM_OK ? hand_out(made, graph, notes) : status;
+    XM_TRY(ap_json_from_file(path, &made));
+    return hand_out(made, graph, notes);
 }
 
 xm_status_t ap_frontend_load(const char *model, const ap_frontend_params_t *params,
@@ -137,7 +131,6 @@ xm_status_t ap_frontend_load(const char *model, const ap_frontend_params_t *para
 
     ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
     ap_graph_t *made;
-    xm_status_t status;
 
     if (ap_frontend_is_file(model)) {
         return load_file(model, params, graph, notes);
@@ -150,6 +143,6 @@ xm_status_t ap_frontend_load(const char *model, const ap_frontend_params_t *para
     zoo.hidden = params->hidden;
     zoo.layers = params->layers;
     zoo.sequence = params->sequence;
-    status = ap_zoo_create(model, &zoo, &made);
-    return status == XM_OK ? hand_out(made, graph, notes) : status;
+    XM_TRY(ap_zoo_create(model, &zoo, &made));
+    return hand_out(made, graph, notes);
 }

@@ -56,11 +56,8 @@ static xm_status_t copy_op(const ap_op_t *from, ap_graph_t *graph, ap_op_t *op)
 xm_status_t ap_graph_copy_open(const ap_graph_t *from, ap_graph_copy_t *copy)
 {
     ap_graph_copy_t made = {.from = from};
-    xm_status_t status = ap_graph_create(from->name, &made.to);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_graph_create(from->name, &made.to));
     made.tensor = malloc(((size_t)from->tensor_count + 1) * sizeof(*made.tensor));
     if (made.tensor == NULL) {
         ap_graph_destroy(made.to);
@@ -92,17 +89,14 @@ xm_status_t ap_graph_copy_close(ap_graph_copy_t *copy, xm_status_t status, ap_gr
 xm_status_t ap_graph_copy_source(ap_graph_copy_t *copy, int tensor)
 {
     const ap_tensor_t *of = &copy->from->tensors[tensor];
-    xm_status_t status;
 
     if (copy->tensor[tensor] >= 0) {
         return XM_OK;
     }
-    status = ap_graph_add_tensor(copy->to, of->name, of->kind, &of->shape, of->dtype,
-                                 &copy->tensor[tensor]);
-    if (status == XM_OK) {
-        ap_graph_demand(copy->to, copy->tensor[tensor], of->cut);
-    }
-    return status;
+    XM_TRY(ap_graph_add_tensor(copy->to, of->name, of->kind, &of->shape, of->dtype,
+                               &copy->tensor[tensor]));
+    ap_graph_demand(copy->to, copy->tensor[tensor], of->cut);
+    return XM_OK;
 }
 
 /* Rewrites operand numbers from those of the old graph to those of the new. An activation must be
@@ -141,17 +135,13 @@ static xm_status_t copy_results(ap_graph_copy_t *copy, int id, ap_op_t *op)
     for (int r = 0; r < op->result_count; ++r) {
         int old = op->results[r];
         ap_tensor_t made = copy->from->tensors[old];
-        xm_status_t status;
 
         made.producer = id;
         made.layer = op->layer;
         made.alias_of = made.taken_by = -1;
         made.gradient_of = -1;
-        status =
-            ap_graph_append_tensor(copy->to, &made, copy->from->tensors[old].name, &op->results[r]);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(ap_graph_append_tensor(copy->to, &made, copy->from->tensors[old].name,
+                                      &op->results[r]));
         copy->tensor[old] = op->results[r];
     }
     return XM_OK;
@@ -191,11 +181,8 @@ xm_status_t ap_graph_copy_op(ap_graph_copy_t *copy, int op)
 xm_status_t ap_graph_copy_whole(const ap_graph_t *from, ap_graph_t **copy)
 {
     ap_graph_t *made;
-    xm_status_t status = ap_graph_create(from->name, &made);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_graph_create(from->name, &made));
     made->tensors = calloc((size_t)from->tensor_count, sizeof(*made->tensors));
     made->ops = calloc((size_t)from->op_count, sizeof(*made->ops));
     if (made->tensors == NULL || made->ops == NULL) {

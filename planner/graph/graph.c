@@ -153,11 +153,8 @@ xm_status_t ap_graph_add_tensor(ap_graph_t *graph, const char *name, ap_tensor_k
                         .alias_of = -1,
                         .taken_by = -1,
                         .gradient_of = -1};
-    xm_status_t status = check_open(graph);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(check_open(graph));
     if (kind == AP_TENSOR_ACTIVATION || shape->rank < 0 || shape->rank > AP_MAX_RANK) {
         return XM_INVALID("tensor '%s' must be an input or a parameter of at most %d dimensions",
                           name, AP_MAX_RANK);
@@ -186,13 +183,9 @@ static xm_status_t append_results(ap_graph_t *graph, ap_op_t *op, int id,
                             .taken_by = -1,
                             .gradient_of = -1};
         char name[256];
-        xm_status_t status;
 
         (void)snprintf(name, sizeof(name), r == 0 ? "%s" : "%s.%d", params->name, r);
-        status = ap_graph_append_tensor(graph, &made, name, &op->results[r]);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(ap_graph_append_tensor(graph, &made, name, &op->results[r]));
     }
     return XM_OK;
 }
@@ -357,11 +350,8 @@ xm_status_t ap_graph_set_layer(ap_graph_t *graph, int layer)
     if (XM_IS_NULL(graph)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    xm_status_t status = check_open(graph);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(check_open(graph));
     if (layer < 0) {
         return XM_INVALID("layer %d is negative", layer);
     }

@@ -59,11 +59,8 @@ void ap_sharding_rule_destroy(ap_sharding_rule_t *rule)
 xm_status_t ap_sharding_rule_copy(const ap_sharding_rule_t *from, ap_sharding_rule_t *rule)
 {
     const size_t terms = (size_t)from->operands + (size_t)from->results;
-    xm_status_t status = ap_sharding_rule_open(from->operands, from->results, from->factors, rule);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_sharding_rule_open(from->operands, from->results, from->factors, rule));
     memcpy(rule->factor, from->factor, (size_t)from->factors * sizeof(*rule->factor));
     memcpy(rule->rank, from->rank, terms * sizeof(*rule->rank));
     memcpy(rule->dim, from->dim, terms * sizeof(*rule->dim));
@@ -184,7 +181,6 @@ static xm_status_t parse_text(ap_sharding_rule_t *rule, const char *text)
     const size_t length = strlen(text);
     const char *cursor = text;
     int arrow = -1, term = 0, terms = 1;
-    xm_status_t status;
 
     if (length > UINT16_MAX) {
         return XM_INVALID("a rule of %zu letters is too long", length);
@@ -192,20 +188,14 @@ static xm_status_t parse_text(ap_sharding_rule_t *rule, const char *text)
     for (const char *c = text; *c != '\0'; ++c) {
         terms += *c == ',' || *c == '-';
     }
-    status = ap_sharding_rule_open(terms, 0, (int)length, rule);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_sharding_rule_open(terms, 0, (int)length, rule));
     rule->factors = 0;
     rule->text = strdup(text);
     if (rule->text == NULL) {
         return XM_NO_MEMORY("a sharding rule");
     }
     for (;;) {
-        status = parse_term(rule, term, &cursor);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(parse_term(rule, term, &cursor));
         ++term;
         if (*cursor == '\0') {
             break;
@@ -303,11 +293,7 @@ static xm_status_t match_shapes(ap_sharding_rule_t *rule, const ap_shape_t *oper
                               operands[o].rank, rule->rank[o]);
         }
         for (int d = 0; d < rule->rank[o]; ++d) {
-            xm_status_t status = match_dim(rule, o, d, operands[o].dims[d]);
-
-            if (status != XM_OK) {
-                return status;
-            }
+            XM_TRY(match_dim(rule, o, d, operands[o].dims[d]));
         }
     }
     for (int f = 0; f < rule->factors; ++f) {

@@ -382,11 +382,7 @@ static xm_status_t finish(builder_t *b)
                                   b->space->out_of[edge->state]);
         }
         if (b->space->block != NULL && node->layer > 0 && node->layer < b->space->layers) {
-            xm_status_t status = ask_boundaries(b, node);
-
-            if (status != XM_OK) {
-                return status;
-            }
+            XM_TRY(ask_boundaries(b, node));
         }
     }
     return XM_OK;

@@ -253,7 +253,6 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
     walk->lowest = INFINITY;
     for (size_t i = 0;
          i < sizeof(factors) / sizeof(factors[0]) && !ap_inter_op_must_stop(&walk->judge); ++i) {
-        xm_status_t status;
         bool last;
 
         build.threshold = outlook->guess * factors[i];
@@ -268,10 +267,7 @@ static xm_status_t raise_threshold(walk_t *walk, ap_inter_op_space_t *space, boo
         last = walk->problem->worth > 0.0 && build.threshold >= walk->problem->worth;
         build.threshold = last ? walk->problem->worth : build.threshold;
         walk->threshold = build.threshold;
-        status = build_graph(walk, space, &build);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(build_graph(walk, space, &build));
         walk_front(walk);
         ap_inter_op_graph_free(&walk->graph);
         if (walk->judge.status != XM_OK) {
@@ -315,11 +311,7 @@ static xm_status_t search_above(walk_t *walk, ap_inter_op_space_t *space, bool l
     bool too_large = true;
 
     for (int i = 0; too_large && i < ATTEMPTS; ++i) {
-        xm_status_t status = ap_inter_op_graph_build(space, &build, &walk->graph, &too_large);
-
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(ap_inter_op_graph_build(space, &build, &walk->graph, &too_large));
         if (too_large) {
             build.threshold = best->bound + 0.25 * (build.threshold - best->bound);
         }
@@ -554,11 +546,9 @@ xm_status_t ap_inter_op_useful(const ap_inter_op_problem_t *problem, double thre
     ap_inter_op_problem_t relaxed = *problem;
     double least_max;
     ap_inter_op_space_t space;
-    xm_status_t status = check_problem(problem);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(check_problem(problem));
     relaxed.boundary = NULL;
     relaxed.max_successors = NULL;
     status = ap_inter_op_space_open(&space, &relaxed);

@@ -180,7 +180,6 @@ static xm_status_t make_tables(ap_stage_table_t *table)
 static xm_status_t make_rows(ap_stage_table_t *table)
 {
     size_t ranges = (size_t)table->layers * (size_t)table->layers, cells, bounds;
-    xm_status_t status;
 
     table->rows = table->params.pins != NULL; /* that of ranges which no stage can have */
     table->same_as = xm_arena_take(&table->arena, ranges * sizeof(int));
@@ -188,10 +187,7 @@ static xm_status_t make_rows(ap_stage_table_t *table)
     if (table->arena.failed) {
         return XM_NO_MEMORY("%d layers", table->layers);
     }
-    status = find_equal_ranges(table);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(find_equal_ranges(table));
     cells = (size_t)table->rows * (size_t)table->submesh_count;
     bounds = cells * (size_t)table->recompute_modes;
     table->least = xm_arena_take(&table->arena, bounds * sizeof(*table->least));

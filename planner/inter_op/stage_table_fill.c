@@ -79,7 +79,6 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
                                (size_t)table->recompute_modes +
                            (size_t)recompute_mode];
     ap_stage_cost_t cost;
-    xm_status_t status;
 
     /* A second recompute mode costs more time, so it is of use only if it can allow more stages. */
     if (room < least || (level > 0 && room <= *successors) ||
@@ -90,10 +89,7 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
     }
     query->memory_limit = 0.0;
     query->in_flight = 1;
-    status = ap_stage_table_ask(table, recompute_mode, submesh, query, &cost);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_stage_table_ask(table, recompute_mode, submesh, query, &cost));
     *successors = ap_stage_table_successors(table, query->first, submesh, &cost);
     store(table, query, submesh, config + level, &cost);
     /* Levels are in the order of the stages that they plan for. */
@@ -118,10 +114,7 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
         if ((wanted < most ? wanted : most) > room) {
             break;
         }
-        status = ap_stage_table_ask(table, recompute_mode, submesh, query, &cost);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(ap_stage_table_ask(table, recompute_mode, submesh, query, &cost));
         *successors = ap_stage_table_successors(table, query->first, submesh, &cost);
         store(table, query, submesh, config + level, &cost);
     }
@@ -161,17 +154,13 @@ static xm_status_t fill_variant(ap_stage_table_t *table, int first, int last, in
     for (int input = 0; input < inputs; ++input) {
         for (int output = 0; output < outputs; ++output) {
             ap_stage_query_t query = ap_stage_table_ask_for(table, first, last, submesh, variant);
-            xm_status_t status;
 
             query.worth = worth;
             query.fix_input = first > 0;
             query.input = variant->specs[input];
             query.fix_output = last < table->layers - 1;
             query.output = variant->specs[output];
-            status = fill_config(table, &query, submesh, config_index(table, v, input, output));
-            if (status != XM_OK) {
-                return status;
-            }
+            XM_TRY(fill_config(table, &query, submesh, config_index(table, v, input, output)));
         }
     }
     return XM_OK;

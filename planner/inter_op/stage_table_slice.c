@@ -298,17 +298,14 @@ static xm_status_t outline(ap_stage_table_t *table, const double *cost, int min_
                            int max_stages, ap_inter_op_problem_t *problem, double *seconds)
 {
     ap_inter_op_result_t result;
-    xm_status_t status;
 
     outline_problem(table, cost, problem);
     problem->min_stages = min_stages;
     problem->max_stages = max_stages;
-    status = ap_inter_op_solve(problem, &result);
-    if (status == XM_OK) {
-        *seconds = result.bound;
-        ap_inter_op_result_clear(&result);
-    }
-    return status;
+    XM_TRY(ap_inter_op_solve(problem, &result));
+    *seconds = result.bound;
+    ap_inter_op_result_clear(&result);
+    return XM_OK;
 }
 
 /* The objective of the search that proposes, without transfers. */

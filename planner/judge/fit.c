@@ -80,15 +80,11 @@ static xm_status_t step_distance(const fit_t *fit, const xm_runtime_t *runtime, 
     for (int i = 0; i < fit->measured->count; ++i) {
         const ap_measured_row_t *row = row_of(fit, i);
         double step, off;
-        xm_status_t status;
 
         if (row == NULL) {
             continue;
         }
-        status = ap_plan_runtime_step(row->plan, runtime, &step);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(ap_plan_runtime_step(row->plan, runtime, &step));
         off = log(step / row->step);
         *sum += fabs(off);
         *square += off * off;
@@ -206,17 +202,14 @@ xm_status_t ap_runtime_fit(const ap_measured_t *measured, int left_out, xm_runti
 {
     fit_t fit = {measured, left_out, {.blocking = measured->blocking}};
     double *ratios = calloc((size_t)measured->count, sizeof(*ratios));
-    xm_status_t status;
 
     if (ratios == NULL) {
         return XM_NO_MEMORY("%d rows", measured->count);
     }
     fit_collectives(&fit, ratios);
     free(ratios);
-    status = fit_passes(&fit);
-    if (status == XM_OK) {
-        fit_memory(&fit);
-        *runtime = fit.runtime;
-    }
-    return status;
+    XM_TRY(fit_passes(&fit));
+    fit_memory(&fit);
+    *runtime = fit.runtime;
+    return XM_OK;
 }

@@ -85,10 +85,7 @@ xm_status_t ap_measured_load(const char *path, ap_measured_t *measured)
     xm_status_t status;
 
     *measured = (ap_measured_t){0};
-    status = xm_text_load(path, &text, &length);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(xm_text_load(path, &text, &length));
     status = xm_json_parse(path, text, length, &measured->document);
     free(text);
     if (status == XM_OK && (status = read_document(path, measured)) != XM_OK) {

@@ -371,7 +371,6 @@ static void drop_unread(fusion_t *f)
 static xm_status_t fuse(fusion_t *f, ap_graph_t **fused)
 {
     ap_graph_copy_t copy;
-    xm_status_t status;
 
     count_users(f);
     for (int o = 0; o < ap_graph_ops(f->graph); ++o) {
@@ -379,10 +378,7 @@ static xm_status_t fuse(fusion_t *f, ap_graph_t **fused)
         grow(f, o);
     }
     drop_unread(f);
-    status = ap_graph_copy_open(f->graph, &copy);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_graph_copy_open(f->graph, &copy));
     return ap_graph_copy_close(&copy, copy_fused(f, &copy), fused);
 }
 

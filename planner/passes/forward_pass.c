@@ -298,11 +298,9 @@ static xm_status_t copy_pass(extraction_t *x, int end, bool is_gradient, int out
                              ap_graph_t **forward)
 {
     ap_graph_copy_t copy;
-    xm_status_t status = ap_graph_copy_open(x->graph, &copy);
+    xm_status_t status = XM_OK;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_graph_copy_open(x->graph, &copy));
     if (ap_graph_layers(x->graph) > 1) {
         qsort(x->order, (size_t)x->count, sizeof(*x->order), xm_order_ints);
     }
@@ -435,36 +433,27 @@ static xm_status_t check_flops(extraction_t *x, int *end, ap_forward_info_t *inf
 /* Weights are donated buffers; a step that gives none back cannot be told from inference. */
 static xm_status_t find_pass(extraction_t *x, bool numbers, int *end)
 {
-    xm_status_t status;
-
     ap_step_clear(&x->step);
-    status = ap_step_find(x->graph, numbers, &x->step);
+    XM_TRY(ap_step_find(x->graph, numbers, &x->step));
 
-    for (int t = 0; t < x->tensors && status == XM_OK && x->step.targets == 0; ++t) {
+    for (int t = 0; t < x->tensors && x->step.targets == 0; ++t) {
         if (x->step.retaught[t]) {
             return untold(x, "no weight has a part in the gradients of most others, as if each "
                              "followed from a loss of its own");
         }
     }
-    if (status == XM_OK && x->step.targets == 0) {
+    if (x->step.targets == 0) {
         return XM_UNSUPPORTED("'%s' names no loss and gives no weight back with a gradient in it: "
                               "nothing can be trained (JAX: donate the weights, donate_argnums)",
                               ap_graph_name(x->graph));
     }
-    if (status == XM_OK) {
-        status = reach_back(x);
-    }
-    if (status == XM_OK) {
-        status = find_end(x, end);
-    }
-    if (status == XM_OK && *end < 0) {
+    XM_TRY(reach_back(x));
+    XM_TRY(find_end(x, end));
+    if (*end < 0) {
         return untold(x, "no operator has a part in the gradients of all weights");
     }
-    if (status == XM_OK) {
-        (void)list_ancestors(x, *end);
-        status = check_weights(x);
-    }
-    return status;
+    (void)list_ancestors(x, *end);
+    return check_weights(x);
 }
 
 /* Where gradients that are tied by single numbers explain the step, and others do not, the loss is

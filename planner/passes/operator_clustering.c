@@ -238,7 +238,6 @@ static xm_status_t solve(solver_t *s, ap_operator_clusters_t *result)
 {
     double total = 0;
     const way_t *found;
-    xm_status_t status;
 
     for (int o = 0; o < s->problem->ops; ++o) {
         total += s->problem->flops[o];
@@ -247,10 +246,7 @@ static xm_status_t solve(solver_t *s, ap_operator_clusters_t *result)
      * decide. */
     s->share = (1 + s->problem->delta) * total / s->problem->layers * (1 + 1e-12);
     find_pieces(s);
-    status = chain_uses(s);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(chain_uses(s));
     if (s->problem->layers > s->pieces) {
         return refuse(s, total);
     }

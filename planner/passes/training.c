@@ -130,7 +130,6 @@ static xm_status_t contribute(expansion_t *x, int tensor, int gradient)
     const ap_tensor_t *of = ap_graph_tensor(x->graph, tensor);
     const int parts[] = {x->gradient[tensor], gradient};
     char name[256];
-    xm_status_t status;
 
     if (x->gradient[tensor] < 0) {
         x->gradient[tensor] = gradient;
@@ -142,9 +141,9 @@ static xm_status_t contribute(expansion_t *x, int tensor, int gradient)
         return XM_OK;
     }
     (void)snprintf(name, sizeof(name), "d_%s.sum", of->name);
-    status = add_linear(x, of, parts, AP_OP_ELEMENTWISE, AP_PHASE_BACKWARD, 1, name,
-                        &x->gradient[tensor]);
-    return status == XM_OK ? ap_graph_set_gradient(x->graph, x->gradient[tensor], tensor) : status;
+    XM_TRY(add_linear(x, of, parts, AP_OP_ELEMENTWISE, AP_PHASE_BACKWARD, 1, name,
+                      &x->gradient[tensor]));
+    return ap_graph_set_gradient(x->graph, x->gradient[tensor], tensor);
 }
 
 /* Of an operator with several results, the first that has a gradient stands for all. */
@@ -180,11 +179,10 @@ static xm_status_t finish_single(expansion_t *x, int id, const ap_op_t *op, read
 {
     char name[256];
     int result;
-    xm_status_t status;
 
     backward_name(op, x, operand, name, sizeof(name));
-    status = add_backward(x, id, kind, reading, operand, 1, flops, name, &result);
-    return status == XM_OK ? contribute(x, op->operands[operand], result) : status;
+    XM_TRY(add_backward(x, id, kind, reading, operand, 1, flops, name, &result));
+    return contribute(x, op->operands[operand], result);
 }
 
 static bool same_term(const ap_sharding_rule_t *rule, int a, int b)
@@ -254,19 +252,18 @@ static xm_status_t layer_norm_backward(expansion_t *x, int id, const ap_op_t *op
 {
     reading_t reading = read_gradient(x, op);
     char name[256];
-    xm_status_t status;
 
     read_saved(&reading, op, 0);
     read_saved(&reading, op, 1);
     backward_name(op, x, 0, name, sizeof(name));
-    status = add_backward(x, id, AP_OP_GRADIENT, &reading, 0, op->operand_count,
-                          2 * flops_per_point(op), name, x->made);
-    for (int i = 0; i < op->operand_count && status == XM_OK; ++i) {
+    XM_TRY(add_backward(x, id, AP_OP_GRADIENT, &reading, 0, op->operand_count,
+                        2 * flops_per_point(op), name, x->made));
+    for (int i = 0; i < op->operand_count; ++i) {
         if (x->needs[op->operands[i]]) {
-            status = contribute(x, op->operands[i], x->made[i]);
+            XM_TRY(contribute(x, op->operands[i], x->made[i]));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* The gradients of those results that have one, put together; the rest is zero and costs
@@ -336,7 +333,6 @@ static xm_status_t add_backward_phase(expansion_t *x)
     for (int o = x->forward_ops - 1; o >= 0; --o) {
         const ap_op_t *op = ap_graph_op(x->graph, o);
         bool used = false;
-        xm_status_t status;
 
         for (int r = 0; r < op->result_count; ++r) {
             used = used || x->gradient[op->results[r]] >= 0;
@@ -344,10 +340,7 @@ static xm_status_t add_backward_phase(expansion_t *x)
         if (!x->needs[op->results[0]] || !used) {
             continue; /* nothing to train before, or nothing uses it after */
         }
-        status = op_backward(x, o);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(op_backward(x, o));
     }
     return XM_OK;
 }
@@ -360,13 +353,12 @@ static xm_status_t add_update(expansion_t *x, int parameter, ap_optimizer_t opti
     const int read[] = {parameter, x->gradient[parameter]};
     char name[256];
     int result;
-    xm_status_t status;
 
     (void)snprintf(name, sizeof(name), "new_%s", of->name);
     (void)ap_graph_set_layer(x->graph, of->layer);
-    status = add_linear(x, of, read, AP_OP_UPDATE, AP_PHASE_UPDATE,
-                        optimizer == AP_OPTIMIZER_ADAM ? 12 : 2, name, &result);
-    return status == XM_OK ? ap_graph_set_alias(x->graph, result, parameter) : status;
+    XM_TRY(add_linear(x, of, read, AP_OP_UPDATE, AP_PHASE_UPDATE,
+                      optimizer == AP_OPTIMIZER_ADAM ? 12 : 2, name, &result));
+    return ap_graph_set_alias(x->graph, result, parameter);
 }
 
 /* The forward graph is copied whole first, so its numbers stay valid in the result. */
@@ -441,7 +433,6 @@ const char *ap_frontend_untrainable(const ap_graph_t *graph)
 xm_status_t ap_frontend_train(ap_optimizer_t optimizer, ap_graph_t **graph)
 {
     ap_graph_t *training;
-    xm_status_t status;
 
     if (XM_IS_NULL(graph)) {
         return XM_ERR_INVALID_ARGUMENT;
@@ -449,10 +440,8 @@ xm_status_t ap_frontend_train(ap_optimizer_t optimizer, ap_graph_t **graph)
     if (ap_frontend_untrainable(*graph) != NULL) {
         return XM_OK;
     }
-    status = ap_training_expand(*graph, optimizer, &training);
-    if (status == XM_OK) {
-        ap_graph_destroy(*graph);
-        *graph = training;
-    }
-    return status;
+    XM_TRY(ap_training_expand(*graph, optimizer, &training));
+    ap_graph_destroy(*graph);
+    *graph = training;
+    return XM_OK;
 }

@@ -460,11 +460,9 @@ static void set_numbers(const ap_schedule_params_t *params, ap_schedule_t *sched
 xm_status_t ap_schedule_create(const ap_schedule_params_t *params, ap_schedule_t **result)
 {
     ap_schedule_t *schedule;
-    xm_status_t status = check_numbers(params);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(check_numbers(params));
     schedule = calloc(1, sizeof(*schedule));
     if (schedule == NULL) {
         return XM_NO_MEMORY("a schedule");

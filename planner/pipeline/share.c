@@ -164,11 +164,8 @@ xm_status_t ap_pipeline_share_create(int channels, const ap_pipeline_use_t *uses
     ap_pipeline_share_t *share = NULL;
     ap_pipeline_use_t *condensed;
     int links, count;
-    xm_status_t status = check_uses(channels, uses, use_count);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(check_uses(channels, uses, use_count));
     share = calloc(1, sizeof(*share));
     if (share == NULL) {
         return XM_NO_MEMORY("the links of %d channels", channels);

@@ -561,11 +561,9 @@ xm_status_t ap_pipeline_simulate(const ap_schedule_t *schedule, const ap_pipelin
                                  ap_pipeline_run_t **run)
 {
     simulation_t simulation = {.schedule = schedule, .times = times};
-    xm_status_t status = ap_pipeline_times_check(schedule, times);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_pipeline_times_check(schedule, times));
     status = ap_wake_queue_init(&simulation.queue, 3 * schedule->devices + 2 * times->skip_count,
                                 &simulation.arena);
     if (status == XM_OK) {

@@ -212,15 +212,9 @@ xm_status_t ap_pipeline_plot(const ap_schedule_t *schedule, const ap_pipeline_ru
                                   .left = LEFT,
                                   .width = PLOT,
                                   .top = TOP};
-    xm_status_t status = find_end(&figure);
 
-    if (status != XM_OK) {
-        return status;
-    }
-    status = xm_file_create(path, &figure.file);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(find_end(&figure));
+    XM_TRY(xm_file_create(path, &figure.file));
     draw_header(&figure, title);
     xm_svg_time_axis(figure.file, LEFT, PLOT, TOP - 4, lane_top(&figure, run->devices),
                      figure.end_ns, "time");
@@ -271,11 +265,8 @@ xm_status_t ap_pipeline_trace(const ap_schedule_t *schedule, const ap_pipeline_r
     const char *what = ap_pipeline_lane(schedule);
     FILE *file;
     bool first = true;
-    xm_status_t status = xm_file_create(path, &file);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(xm_file_create(path, &file));
     (void)fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file);
     trace_name(file, 0, 0, "process_name", "passes", -1);
     trace_name(file, 1, 0, "process_name", "channels", -1);

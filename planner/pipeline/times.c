@@ -94,11 +94,7 @@ xm_status_t ap_pipeline_times_check(const ap_schedule_t *schedule, const ap_pipe
         return XM_INVALID("times of forward, backward and weight passes are needed");
     }
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); ++i) {
-        xm_status_t status = check_times(rows[i].what, rows[i].times, rows[i].count, &total);
-
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(check_times(rows[i].what, rows[i].times, rows[i].count, &total));
     }
     /* Twice the total is more than any clock can reach, even if nothing overlaps; so no sum of
      * times overflows. */

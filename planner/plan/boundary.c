@@ -110,15 +110,12 @@ static xm_status_t check_tensors(const ap_plan_t *plan, const char *place,
 {
     const ap_plan_stage_t *from = &plan->stages[boundary->from], *to = &plan->stages[boundary->to];
     char inner[64];
-    xm_status_t status;
 
     (void)snprintf(inner, sizeof(inner), "%s.src", place);
-    status = check_side(inner, &boundary->src, from);
-    if (status == XM_OK) {
-        (void)snprintf(inner, sizeof(inner), "%s.dst", place);
-        status = check_side(inner, &boundary->dst, to);
-    }
-    for (int i = 0; i <= boundary->more_count && status == XM_OK; ++i) {
+    XM_TRY(check_side(inner, &boundary->src, from));
+    (void)snprintf(inner, sizeof(inner), "%s.dst", place);
+    XM_TRY(check_side(inner, &boundary->dst, to));
+    for (int i = 0; i <= boundary->more_count; ++i) {
         const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(boundary, i);
         char which[64] = "";
 
@@ -126,13 +123,11 @@ static xm_status_t check_tensors(const ap_plan_t *plan, const char *place,
             (void)snprintf(which, sizeof(which), ".more[%d]", i - 1);
         }
         (void)snprintf(inner, sizeof(inner), "%.30s%.20s.src", place, which);
-        status = check_cuts(inner, &tensor, tensor.src, from);
-        if (status == XM_OK) {
-            (void)snprintf(inner, sizeof(inner), "%.30s%.20s.dst", place, which);
-            status = check_cuts(inner, &tensor, tensor.dst, to);
-        }
+        XM_TRY(check_cuts(inner, &tensor, tensor.src, from));
+        (void)snprintf(inner, sizeof(inner), "%.30s%.20s.dst", place, which);
+        XM_TRY(check_cuts(inner, &tensor, tensor.dst, to));
     }
-    return status;
+    return XM_OK;
 }
 
 static xm_status_t check_links(const ap_plan_t *plan, const char *place,

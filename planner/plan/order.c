@@ -177,15 +177,11 @@ xm_status_t ap_plan_view_open(const ap_plan_t *plan, const xm_cluster_profile_t 
     if (status != XM_OK || order == NULL) {
         return status;
     }
-    status = xm_cluster_profile_reorder(profile, order, &view->own_profile);
-    if (status == XM_OK) {
-        status = unplace(plan, xm_cluster_profile_hosts_per_rack(profile), &view->own_plan);
-    }
-    if (status == XM_OK) {
-        view->plan = view->own_plan;
-        view->profile = view->own_profile;
-    }
-    return status;
+    XM_TRY(xm_cluster_profile_reorder(profile, order, &view->own_profile));
+    XM_TRY(unplace(plan, xm_cluster_profile_hosts_per_rack(profile), &view->own_plan));
+    view->plan = view->own_plan;
+    view->profile = view->own_profile;
+    return XM_OK;
 }
 
 void ap_plan_view_close(ap_plan_view_t *view)

@@ -83,7 +83,6 @@ static xm_status_t check_stage(const ap_plan_t *plan, int index, int *taken)
                             stage->work_bytes};
     int next = index > 0 ? plan->stages[index - 1].last_layer + 1 : 0;
     char place[32];
-    xm_status_t status;
 
     (void)snprintf(place, sizeof(place), "stages[%d]", index);
     if (stage->first_layer != next || stage->last_layer < stage->first_layer) {
@@ -98,11 +97,9 @@ static xm_status_t check_stage(const ap_plan_t *plan, int index, int *taken)
     if (stage->in_flight < 1) {
         return XM_MALFORMED("%s: %d micro-batches in flight", place, stage->in_flight);
     }
-    status = ap_plan_check_times(place, times, sizeof(times) / sizeof(times[0]));
-    if (status == XM_OK) {
-        status = check_sharding(stage, index);
-    }
-    return status == XM_OK ? check_devices(plan, index, taken) : status;
+    XM_TRY(ap_plan_check_times(place, times, sizeof(times) / sizeof(times[0])));
+    XM_TRY(check_sharding(stage, index));
+    return check_devices(plan, index, taken);
 }
 
 static xm_status_t check_info(const ap_plan_t *plan)
@@ -331,11 +328,9 @@ xm_status_t ap_plan_parse(const char *name, const char *text, size_t length, ap_
         return XM_ERR_INVALID_ARGUMENT;
     }
     json_t *document;
-    xm_status_t status = xm_json_parse(name, text, length, &document);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(xm_json_parse(name, text, length, &document));
     status = plan_from_document(document, plan);
     return status == XM_OK ? XM_OK : xm_error_prefix(status, "%s", name);
 }
@@ -347,11 +342,9 @@ xm_status_t ap_plan_load(const char *path, ap_plan_t **plan)
     }
     char *text;
     size_t length;
-    xm_status_t status = xm_text_load(path, &text, &length);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(xm_text_load(path, &text, &length));
     status = ap_plan_parse(path, text, length, plan);
     free(text);
     return status;

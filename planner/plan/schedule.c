@@ -354,11 +354,9 @@ static xm_status_t reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, co
     ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
     ap_pipeline_run_t *run = NULL;
     ap_schedule_t *schedule = NULL;
-    xm_status_t status = ap_plan_check_schedule(kind);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_plan_check_schedule(kind));
     /* This is no fault of the caller: with more micro-batches there can be such a schedule. */
     if (!ap_schedule_is_synchronous(kind) &&
         ap_plan_info(plan)->micro_batches < ap_plan_stages(plan)) {

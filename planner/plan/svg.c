@@ -287,10 +287,7 @@ static xm_status_t draw_timeline(const figure_t *figure)
     }
     simulation.micro_batches = shown_batches(figure, simulation.kind);
     simulation.batches = 1;
-    status = ap_plan_simulate(figure->plan, &simulation, &schedule, &run);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_plan_simulate(figure->plan, &simulation, &schedule, &run));
     xm_svg_text(figure->file, MARGIN, figure->timeline + 18, 12, "start",
                 "the first %d of %" PRId64
                 " micro-batches: light forward, dark backward%s; %s in all",
@@ -324,10 +321,7 @@ xm_status_t ap_plan_plot(const ap_plan_t *plan, const char *path)
     xm_status_t status;
 
     measure(&figure);
-    status = xm_file_create(path, &figure.file);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(xm_file_create(path, &figure.file));
     draw_header(&figure);
     draw_devices(&figure);
     for (int i = 0; i < figure.stages; ++i) {

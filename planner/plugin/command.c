@@ -283,10 +283,7 @@ static xm_status_t read_plan(const asked_t *asked, ap_plan_t **plan)
     xm_status_t status;
 
     (void)snprintf(source, sizeof(source), "%s: its plan", asked->name);
-    status = ap_plan_parse(source, asked->text, asked->length, &made);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_plan_parse(source, asked->text, asked->length, &made));
     status = ap_plan_verify(asked->params, made);
     if (status != XM_OK) {
         ap_plan_destroy(made);

@@ -69,11 +69,8 @@ static xm_status_t model_json(const ap_planner_setup_t *setup, json_t **model)
                                                     : 1;
     const ap_graph_t *graph;
     ap_graph_t *made;
-    xm_status_t status = ap_planner_graph_open(setup, count, &graph, &made);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_planner_graph_open(setup, count, &graph, &made));
     *model = json_pack("{s:s, s:b, s:I, s:o}", "name", params->model, "built_in",
                        setup->graph == NULL, "samples", (json_int_t)(setup->global_batch / count),
                        "graph", parsed(ap_json_text(graph)));

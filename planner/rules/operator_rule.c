@@ -471,11 +471,8 @@ static void write_touched(writer_t *w)
 static xm_status_t write_rule(writer_t *w, int operands)
 {
     const operator_rule_t *rule = w->rule;
-    xm_status_t status = ap_sharding_rule_open(operands, rule->results, rule->factors, &w->made);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_sharding_rule_open(operands, rule->results, rule->factors, &w->made));
     w->made.factors = 0;
     for (int f = 0; f < rule->factors; ++f) {
         w->number[f] = -1;

@@ -40,11 +40,9 @@ static xm_status_t add_fastest(const ap_planner_params_t *params, double *cap,
                                ap_planner_curve_t *curve)
 {
     ap_planner_result_t result;
-    xm_status_t status = ap_planner_run_within(params, *cap, &result);
+    xm_status_t status = XM_OK;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_planner_run_within(params, *cap, &result));
     curve->stopped = result.stopped;
     if (!result.stopped || *cap == 0.0) {
         *cap = fmin(*cap > 0.0 ? *cap : INFINITY, ap_plan_memory(result.plan)) * (1.0 - APART);

@@ -60,11 +60,9 @@ xm_status_t ap_planner_try_first(ap_planner_run_t *run, int64_t micro_batches)
                           hosts * xm_cluster_profile_devices_per_host(run->params->profile)};
     const ap_graph_t *graph;
     ap_graph_t *made;
-    xm_status_t status = ap_planner_graph_open(&run->setup, micro_batches, &graph, &made);
+    xm_status_t status = XM_OK;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_planner_graph_open(&run->setup, micro_batches, &graph, &made));
     run->deadline = INFINITY;
     run->host_permutations.count = 0;
     /* The second and third only within a tenth of the time. */

@@ -58,11 +58,9 @@ static xm_status_t solvable(const ap_planner_setup_t *setup, const question_t *q
     const ap_plan_info_t info = ap_planner_info(setup);
     ap_inter_op_result_t found = {0};
     ap_planner_case_t one;
-    xm_status_t status = ap_planner_case_open(setup, &question->options, &one);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_planner_case_open(setup, &question->options, &one));
     status = ap_stage_table_solve(one.table, question->min_stages, question->max_stages, &found);
     if (status == XM_OK && plan != NULL) {
         status = ap_plan_build(one.table, &found, &info, plan);
@@ -118,11 +116,8 @@ static xm_status_t name_fullest(const ap_planner_setup_t *setup, const question_
     ap_plan_t *plan;
     int index = 0;
     int64_t held;
-    xm_status_t status = solvable(setup, question, &plan);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(solvable(setup, question, &plan));
     for (int i = 0; i < ap_plan_stages(plan); ++i) {
         const ap_plan_stage_t *stage = ap_plan_stage(plan, i);
 
@@ -155,11 +150,8 @@ static xm_status_t nearest_stages(const ap_planner_setup_t *setup, int64_t micro
     ap_planner_case_options_t options = {
         .micro_batches = micro_batches, .recompute = least_memory(setup), .memory_limit = INFINITY};
     ap_planner_case_t one;
-    xm_status_t status = ap_planner_case_open(setup, &options, &one);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_planner_case_open(setup, &options, &one));
     *stages = 0;
     for (int distance = 1; distance <= devices + params->min_stages && *stages == 0; ++distance) {
         const int candidates[] = {params->min_stages - distance,
@@ -187,11 +179,8 @@ static xm_status_t blame_stages(const ap_planner_setup_t *setup, int64_t micro_b
     char limits[TEXT];
     int stages;
     bool demands = false;
-    xm_status_t status = nearest_stages(setup, micro_batches, &stages);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(nearest_stages(setup, micro_batches, &stages));
     if (params->max_stages == params->min_stages) {
         (void)snprintf(limits, sizeof(limits), "%d", params->min_stages);
     } else if (params->max_stages == 0) {

@@ -34,10 +34,7 @@ xm_status_t ap_planner_model_read(const char *path, const char *const *dims, siz
 
     params.dims = dims;
     params.dim_count = dim_count;
-    status = ap_frontend_load(path, &params, &file, NULL);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_frontend_load(path, &params, &file, NULL));
     made.file_ops = ap_graph_ops(file);
     status = ap_forward_pass(file, &forward, &made.step);
     if (status != XM_OK) {

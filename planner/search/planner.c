@@ -286,16 +286,12 @@ static xm_status_t list_orders(ap_planner_run_t *run)
     const xm_cluster_profile_t *profile = run->params->profile;
     const ap_graph_t *graph;
     ap_graph_t *made;
-    xm_status_t status;
 
     run->host_permutations.all = true;
     if (!xm_cluster_profile_hosts_differ(profile) && !xm_cluster_profile_devices_differ(profile)) {
         return XM_OK;
     }
-    status = ap_planner_graph_open(&run->setup, run->micro_batches[0], &graph, &made);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_planner_graph_open(&run->setup, run->micro_batches[0], &graph, &made));
     run->layers = ap_graph_layers(graph);
     ap_graph_destroy(made);
     return ap_host_permutations_open(&run->setup, run->layers, &run->host_permutations);
@@ -310,7 +306,6 @@ static xm_status_t note_search(ap_planner_run_t *run)
     const char *optimiser = ap_plan_info(run->result.plan)->optimiser;
     ap_plan_t *noted;
     char text[256];
-    xm_status_t status;
 
     run->result.host_orders = !all                           ? 0
                               : host_permutations->count > 0 ? host_permutations->count
@@ -324,12 +319,10 @@ static xm_status_t note_search(ap_planner_run_t *run)
         (void)snprintf(text, sizeof(text), "%.160s; hosts in the best of the orders tried",
                        optimiser);
     }
-    status = ap_plan_note(run->result.plan, text, run->result.bound, &noted);
-    if (status == XM_OK) {
-        ap_plan_destroy(run->result.plan);
-        run->result.plan = noted;
-    }
-    return status;
+    XM_TRY(ap_plan_note(run->result.plan, text, run->result.bound, &noted));
+    ap_plan_destroy(run->result.plan);
+    run->result.plan = noted;
+    return XM_OK;
 }
 
 /* The most micro-batches of those to try: the smallest ones need the least memory. */

@@ -131,10 +131,7 @@ static xm_status_t open_graph(ap_planner_setup_t *setup)
     if (status != XM_OK || setup->graph == NULL) {
         return status;
     }
-    status = check_demands(params, setup->graph);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(check_demands(params, setup->graph));
     setup->samples = ap_planner_model_samples(setup->graph);
     try_another_batch(setup);
     return find_batch(setup);
@@ -169,18 +166,11 @@ xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, double cap,
         return status;
     }
     setup->global_batch = params->global_batch > 0 ? params->global_batch : DEFAULT_BATCH;
-    status = open_graph(setup);
-    if (status == XM_OK) {
-        setup->budget = (ap_memory_budget_t){params->memory_limit, params->memory_reserve, cap};
-        status = find_memory(setup);
-    }
-    if (status == XM_OK) {
-        status = ap_device_classes_create(params->profile, setup->budget, &setup->classes);
-    }
-    if (status == XM_OK) {
-        status = ap_cross_mesh_create(params->profile, &setup->cross_mesh);
-    }
-    return status;
+    XM_TRY(open_graph(setup));
+    setup->budget = (ap_memory_budget_t){params->memory_limit, params->memory_reserve, cap};
+    XM_TRY(find_memory(setup));
+    XM_TRY(ap_device_classes_create(params->profile, setup->budget, &setup->classes));
+    return ap_cross_mesh_create(params->profile, &setup->cross_mesh);
 }
 
 void ap_planner_setup_close(ap_planner_setup_t *setup)
@@ -266,10 +256,7 @@ xm_status_t ap_planner_case_open(const ap_planner_setup_t *setup,
     xm_status_t status;
 
     *one = (ap_planner_case_t){0};
-    status = ap_planner_graph_open(setup, options->micro_batches, &one->graph, &one->made);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_planner_graph_open(setup, options->micro_batches, &one->graph, &one->made));
     one->version_share = ap_training_version_share(one->graph);
     one->accumulated = ap_schedule_accumulated(options->schedule, (int)options->micro_batches);
     params.graph = one->graph;

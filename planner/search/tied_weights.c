@@ -47,7 +47,6 @@ static xm_status_t add_pair(const ap_plan_recipe_t *recipe, const uses_t *uses, 
                                          .dst = {dst->devices[0], {dst->shape[0], dst->shape[1]}},
                                          .tensors = common};
     ap_cross_mesh_cost_t cost;
-    xm_status_t status;
 
     for (int t = 0; t < uses->tensors; ++t) {
         size_t there = (size_t)from * (size_t)uses->tensors + (size_t)t;
@@ -59,12 +58,10 @@ static xm_status_t add_pair(const ap_plan_recipe_t *recipe, const uses_t *uses, 
                 tensor->shape, ap_dtype_bytes(tensor->dtype), uses->spec[there], uses->spec[here]};
         }
     }
-    status = ap_cross_mesh_cost(recipe->cross_mesh, &transfer, &cost);
-    if (status == XM_OK) {
-        stages[from].sync += fmax(cost.forward, cost.backward);
-        stages[to].sync += fmax(cost.forward, cost.backward);
-    }
-    return status;
+    XM_TRY(ap_cross_mesh_cost(recipe->cross_mesh, &transfer, &cost));
+    stages[from].sync += fmax(cost.forward, cost.backward);
+    stages[to].sync += fmax(cost.forward, cost.backward);
+    return XM_OK;
 }
 
 xm_status_t ap_tied_weights_add(const ap_plan_recipe_t *recipe, ap_plan_stage_t *stages)

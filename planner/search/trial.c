@@ -193,11 +193,9 @@ static xm_status_t solve_once(ap_planner_run_t *run, ap_planner_work_t *work, in
     ap_planner_candidate_t attempt = {.run = run, .work = work, .stages = stages};
     double bound = 0.0;
     bool better;
-    xm_status_t status = open_trial(run, work, stages, &attempt.one);
+    xm_status_t status = XM_OK;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(open_trial(run, work, stages, &attempt.one));
     if (run->host_permutations.count > 0) {
         status = ap_planner_try_orders(&attempt);
     } else {

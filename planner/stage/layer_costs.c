@@ -222,11 +222,8 @@ static xm_status_t add_backward(node_facts_t *facts, const ap_layer_ops_t *ops, 
     const ap_sharding_rule_t *rule = &op->rule;
     const int terms = op->operand_count + op->result_count;
     backward_op_t *made = &facts->backward[facts->backward_count];
-    xm_status_t status = ap_strategy_open(rule, &made->carried);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_strategy_open(rule, &made->carried));
     made->op = ap_price_op(facts->forward.graph, facts->forward.site.mesh, id, 0);
     made->axes = xm_arena_get(&facts->arena, (size_t)rule->factors, sizeof(*made->axes));
     made->passing = xm_arena_get(&facts->arena, (size_t)terms, sizeof(*made->passing));
@@ -271,11 +268,7 @@ static xm_status_t facts_open(const ap_graph_t *training, const ap_layer_ops_t *
     }
     for (int b = 0; b < ops->count; ++b) {
         if (ap_graph_op(training, ops->ids[b])->forward == id) {
-            xm_status_t status = add_backward(facts, ops, ops->ids[b]);
-
-            if (status != XM_OK) {
-                return status;
-            }
+            XM_TRY(add_backward(facts, ops, ops->ids[b]));
         }
     }
     return XM_OK;

@@ -30,19 +30,16 @@ void ap_stage_mesh_release(const ap_stage_context_t *context, ap_stage_mesh_t *m
 static xm_status_t mesh_create(ap_stage_context_t *context, const ap_stage_query_t *query,
                                ap_stage_mesh_t *made)
 {
-    xm_status_t status;
-
     made->hosts = query->hosts;
     made->devices = query->devices;
     made->shape[0] = query->shape[0];
     made->shape[1] = query->shape[1];
     made->problem =
         xm_arena_get(&context->arena, (size_t)context->distinct, sizeof(ap_layer_problem_t *));
-    status = made->problem == NULL
-                 ? XM_NO_MEMORY("stage tables")
-                 : ap_cost_mesh_create(context->cost, query->hosts, query->devices, query->shape, 2,
-                                       &made->cost);
-    return status == XM_OK ? ap_reshard_memo_create(made->cost, &made->memo) : status;
+    XM_TRY(made->problem == NULL ? XM_NO_MEMORY("stage tables")
+                                 : ap_cost_mesh_create(context->cost, query->hosts, query->devices,
+                                                       query->shape, 2, &made->cost));
+    return ap_reshard_memo_create(made->cost, &made->memo);
 }
 
 /* Finds or makes the mesh of a query. A search by comparison is enough: a context has at most some
@@ -160,11 +157,9 @@ static xm_status_t table_of(ap_stage_context_t *context, ap_stage_mesh_t *mesh,
     int distinct = context->distinct_of[layer];
     const ap_layer_problem_t *problem;
     ap_stage_multiplier_t *multiplier;
-    xm_status_t status = ap_stage_multiplier_at(context, mesh, of, first, layer, &multiplier);
+    xm_status_t status = XM_OK;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_stage_multiplier_at(context, mesh, of, first, layer, &multiplier));
     if (multiplier->table[distinct] == NULL) {
         status = ap_stage_problem_get(context, mesh, layer, &problem);
         if (status == XM_OK) {

@@ -347,11 +347,9 @@ static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_
                         .weights = &cell->multiplier->weights,
                         .mesh = plan->mesh->cost,
                         .cell = cell};
-    xm_status_t status = ap_stage_problem_get(context, plan->mesh, layer, &t.problem);
+    xm_status_t status = XM_OK;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_stage_problem_get(context, plan->mesh, layer, &t.problem));
     t.strategies = calloc((size_t)t.problem->nodes + 1, sizeof(int));
     if (t.strategies == NULL) {
         return XM_NO_MEMORY("a plan");
@@ -443,12 +441,9 @@ static xm_status_t write_solution(ap_stage_context_t *context, const ap_stage_pl
     int layers = plan->last - plan->first + 1;
     int **traced; /* per layer: the strategy of every node */
     ap_stage_solution_t *made;
-    xm_status_t status =
-        solution_create(forward_ops(context->training, plan->first, plan->last), &made);
+    xm_status_t status = XM_OK;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(solution_create(forward_ops(context->training, plan->first, plan->last), &made));
     traced = calloc((size_t)layers, sizeof(*traced));
     if (traced == NULL) {
         ap_stage_solution_destroy(made);

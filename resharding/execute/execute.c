@@ -414,8 +414,6 @@ static void start(xm_executor_t *executor)
 
 static xm_status_t post(xm_executor_t *executor, bool follows, void *stream)
 {
-    xm_status_t status;
-
     if (executor->running) {
         return XM_INVALID("the previous run of this executor has not ended");
     }
@@ -425,11 +423,9 @@ static xm_status_t post(xm_executor_t *executor, bool follows, void *stream)
             "this run's; destroy this reshard on all ranks and make another",
             executor->channel, UINT8_MAX);
     }
-    status = xm_device_start(executor, follows, stream);
-    if (status == XM_OK) {
-        start(executor);
-    }
-    return status;
+    XM_TRY(xm_device_start(executor, follows, stream));
+    start(executor);
+    return XM_OK;
 }
 
 xm_status_t xm_executor_post(xm_executor_t *executor)

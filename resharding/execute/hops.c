@@ -284,11 +284,9 @@ xm_status_t xm_executor_list_hops(xm_executor_t *executor)
 {
     route_table_t table;
     int64_t count = xm_plan_transfer_count(executor->plan), message = 0;
-    xm_status_t status = read_routes(executor->plan, executor->transport->rank, &table);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(read_routes(executor->plan, executor->transport->rank, &table));
     status = allocate_hops(executor, &table);
     executor->hop_count = executor->copy_count = 0;
     for (int64_t t = next_of(executor, 0); status == XM_OK && t < count;

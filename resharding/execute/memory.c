@@ -148,16 +148,12 @@ static xm_status_t register_regions(xm_executor_t *executor, const region_t *reg
     for (int first = 0, end; first < count; first = end) {
         uintptr_t limit = regions[first].end;
         xm_memory_t *memory;
-        xm_status_t status;
 
         for (end = first + 1; end < count && regions[end].start < limit + PAGE; ++end) {
             limit = regions[end].end > limit ? regions[end].end : limit;
         }
-        status = xm_transport_memory_register(executor->transport, (void *)regions[first].start,
-                                              limit - regions[first].start, &memory);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(xm_transport_memory_register(executor->transport, (void *)regions[first].start,
+                                            limit - regions[first].start, &memory));
         executor->registrations[executor->registration_count++] = memory;
         for (int i = first; i < end; ++i) {
             tensor_t *tensor = &executor->tensors[regions[i].tensor];
@@ -206,10 +202,7 @@ xm_status_t xm_executor_register_buffers(xm_executor_t *executor,
     if (executor->lane_count == 0) {
         return XM_OK; /* only copies, or nothing */
     }
-    status = list_regions(executor->plan, executor->transport->rank, buffers, &regions, &count);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(list_regions(executor->plan, executor->transport->rank, buffers, &regions, &count));
     count = keep_reachable(executor, regions, count);
     executor->registrations = malloc(((size_t)count + 1) * sizeof(xm_memory_t *));
     status = executor->registrations != NULL ? register_regions(executor, regions, count)

@@ -70,11 +70,8 @@ static xm_status_t allocate_staging(xm_executor_t *executor, int64_t count, cons
     staging_t *staging = &executor->staging;
     size_t bytes = (size_t)(count * staging->size);
     char *next;
-    xm_status_t status = xm_device_staging(executor, bytes, &staging->memory);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_device_staging(executor, bytes, &staging->memory));
     staging->free = malloc((size_t)count * sizeof(char *));
     if (staging->memory == NULL) {
         staging->memory = aligned_alloc(LINE, bytes);

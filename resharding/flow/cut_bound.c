@@ -144,11 +144,8 @@ static xm_status_t add_to_group(xm_cut_bound_t *cut_bound, const int *holders, i
 {
     uint64_t hash = xm_hash_list(0, holders, count);
     size_t i;
-    xm_status_t status = reserve(cut_bound, count);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(reserve(cut_bound, count));
     for (i = (size_t)hash & (cut_bound->slots - 1); cut_bound->slot[i] >= 0;
          i = (i + 1) & (cut_bound->slots - 1)) {
         group_t *group = &cut_bound->group[cut_bound->slot[i]];
@@ -178,11 +175,7 @@ xm_status_t xm_cut_bound_add(xm_cut_bound_t *cut_bound, const int *holders, int 
     if (count == 1) {
         cut_bound->own[holders[0]] += bytes;
     } else {
-        xm_status_t status = add_to_group(cut_bound, holders, count, bytes);
-
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(add_to_group(cut_bound, holders, count, bytes));
     }
     cut_bound->total += bytes;
     return XM_OK;

@@ -104,11 +104,8 @@ xm_status_t xm_network_deal_nics(xm_network_params_t *params, int hosts, void **
     size_t ranks = (size_t)params->ranks;
     deal_t dealt;
     char *block;
-    xm_status_t status = check(params);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(check(params));
     block = calloc(ranks, sizeof(*dealt.hands) + 2 * sizeof(double) + sizeof(int));
     if (block == NULL) {
         return XM_NO_MEMORY("the NICs of %d ranks", params->ranks);

@@ -263,11 +263,9 @@ xm_status_t xm_network_create(const xm_network_params_t *given, xm_network_t **n
     xm_network_t *created = NULL;
     void *dealt = NULL;
     int hosts = 0, racks = 1, rails = 0;
-    xm_status_t status = XM_PARAMS_COPY(xm_network_params_t, &params, given);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(XM_PARAMS_COPY(xm_network_params_t, &params, given));
     if (XM_IS_NULL(network) || xm_is_null(__func__, "params.host_of_rank", params.host_of_rank)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
@@ -305,7 +303,6 @@ free_dealt:
 xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone)
 {
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
-    xm_status_t status;
 
     params.ranks = network->ranks;
     params.host_of_rank = network->host_of_rank;
@@ -320,14 +317,12 @@ xm_status_t xm_network_clone(const xm_network_t *network, xm_network_t **clone)
     params.cores_per_host = network->cores_per_host;
     params.nic_cpu = network->nic_cpu;
     params.host_cpu = network->host_cpu;
-    status = xm_network_create(&params, clone);
-    if (status == XM_OK) {
-        memcpy((*clone)->egress, network->egress, (size_t)network->hosts * sizeof(double));
-        memcpy((*clone)->ingress, network->ingress, (size_t)network->hosts * sizeof(double));
-        (*clone)->nic_bandwidth = network->nic_bandwidth;
-        (*clone)->uniform = network->uniform;
-    }
-    return status;
+    XM_TRY(xm_network_create(&params, clone));
+    memcpy((*clone)->egress, network->egress, (size_t)network->hosts * sizeof(double));
+    memcpy((*clone)->ingress, network->ingress, (size_t)network->hosts * sizeof(double));
+    (*clone)->nic_bandwidth = network->nic_bandwidth;
+    (*clone)->uniform = network->uniform;
+    return XM_OK;
 }
 
 xm_status_t xm_network_of_rails(const xm_network_t *network, xm_network_t **rails)

@@ -131,12 +131,10 @@ xm_status_t xm_builder_route(xm_builder_t *builder, int count, const int *ranks,
             return XM_OK;
         }
     }
-    status = add_route(builder, count, ranks, parents);
-    if (status == XM_OK) {
-        builder->route_table[at] = builder->route_count;
-        *route = builder->route_count - 1;
-    }
-    return status;
+    XM_TRY(add_route(builder, count, ranks, parents));
+    builder->route_table[at] = builder->route_count;
+    *route = builder->route_count - 1;
+    return XM_OK;
 }
 
 /* Appends a transfer; its index stays valid, its address does not. */

@@ -79,11 +79,7 @@ static xm_status_t find_bundle(making_t *m, const xm_demand_t *rails, int64_t *b
     uint64_t mask, at;
 
     if ((size_t)out->count == m->capacity) {
-        xm_status_t status = grow(m);
-
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(grow(m));
     }
     mask = (uint64_t)m->table_size - 1;
     for (at = hash_demand(rails) & mask; m->table[at] != 0; at = (at + 1) & mask) {

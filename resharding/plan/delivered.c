@@ -114,7 +114,6 @@ static xm_status_t read_arrivals(xm_delivery_t *delivery, const xm_plan_t *plan,
         const uint8_t *at = bytes + i * ARRIVAL_SIZE;
         const xm_arrival_t arrival = {(int64_t)xm_get_le(at, 8), (int64_t)xm_get_le(at + 8, 8),
                                       (int64_t)xm_get_le(at + 16, 8)};
-        xm_status_t status;
 
         if (!fits(plan, &arrival, after)) {
             return xm_error_set(XM_ERR_CORRUPT,
@@ -123,10 +122,7 @@ static xm_status_t read_arrivals(xm_delivery_t *delivery, const xm_plan_t *plan,
                                 delivery->rank, i);
         }
         after = arrival.end + 1;
-        status = append(delivery, &arrival);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(append(delivery, &arrival));
     }
     return XM_OK;
 }

@@ -78,7 +78,6 @@ static xm_status_t add_tensor(xm_plan_t *plan, const xm_plan_params_t *params,
 {
     xm_planned_tensor_t *added = &plan->tensors[plan->tensor_count];
     char number[16];
-    xm_status_t status;
 
     (void)snprintf(number, sizeof(number), "%d", plan->tensor_count);
     added->name = strdup(tensor->name != NULL ? tensor->name : number);
@@ -89,23 +88,12 @@ static xm_status_t add_tensor(xm_plan_t *plan, const xm_plan_params_t *params,
         return XM_NO_MEMORY("a tensor's name");
     }
     added->element_size = tensor->element_bits < 8 ? 1 : tensor->element_bits / 8;
-    status = check_element(tensor->element_bits);
-    if (status == XM_OK) {
-        status = check_ranks(params, tensor->src, "source");
-    }
-    if (status == XM_OK) {
-        status = check_ranks(params, tensor->dst, "destination");
-    }
-    if (status == XM_OK) {
-        status = clone_layout(tensor->src, tensor->element_bits, &added->src);
-    }
-    if (status == XM_OK) {
-        status = clone_layout(tensor->dst, tensor->element_bits, &added->dst);
-    }
-    if (status == XM_OK) {
-        status = check_size(added, total);
-    }
-    return status;
+    XM_TRY(check_element(tensor->element_bits));
+    XM_TRY(check_ranks(params, tensor->src, "source"));
+    XM_TRY(check_ranks(params, tensor->dst, "destination"));
+    XM_TRY(clone_layout(tensor->src, tensor->element_bits, &added->src));
+    XM_TRY(clone_layout(tensor->dst, tensor->element_bits, &added->dst));
+    return check_size(added, total);
 }
 
 /* Sums of nanoseconds are 64 bits wide: all copies one after the other over the slowest
@@ -212,12 +200,8 @@ static xm_status_t list_tasks(xm_plan_t *plan)
     for (int i = 0; i < plan->tensor_count; ++i) {
         xm_unit_task_t *tasks = NULL;
         int64_t count = 0;
-        xm_status_t status =
-            xm_unit_tasks_create(plan->tensors[i].src, plan->tensors[i].dst, i, &tasks, &count);
 
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(xm_unit_tasks_create(plan->tensors[i].src, plan->tensors[i].dst, i, &tasks, &count));
         if (i == 0) {
             plan->tasks = tasks;
             plan->task_count = count;
@@ -287,10 +271,7 @@ xm_status_t xm_plan_finish(xm_plan_t *plan)
     xm_status_t status;
 
     count_net_bytes(plan);
-    status = xm_plan_hash(plan);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_plan_hash(plan));
     status = xm_plan_verify(plan);
     return status < 0 ? xm_error_prefix(XM_ERR_INTERNAL, "the new plan is wrong") : XM_OK;
 }
@@ -300,12 +281,8 @@ xm_status_t xm_plan_finish(xm_plan_t *plan)
 static xm_status_t take_params(const xm_plan_params_t *given, xm_plan_params_t *params)
 {
     static const char function[] = "xm_plan_create";
-    xm_status_t status =
-        xm_params_copy(function, "xm_plan_params_t", params, sizeof(*params), given);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_params_copy(function, "xm_plan_params_t", params, sizeof(*params), given));
     if (xm_is_null(function, "params.network", params->network) ||
         (params->tensors == NULL && (xm_is_null(function, "params.src", params->src) ||
                                      xm_is_null(function, "params.dst", params->dst)))) {
@@ -348,11 +325,9 @@ xm_status_t xm_plan_create(const xm_plan_params_t *given, xm_plan_t **plan)
     xm_plan_params_t own = XM_PLAN_PARAMS_INIT;
     const xm_plan_params_t *params = &own;
     xm_plan_t *created;
-    xm_status_t status = take_params(given, &own);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(take_params(given, &own));
     if (XM_IS_NULL(plan)) {
         return XM_ERR_INVALID_ARGUMENT;
     }

@@ -29,16 +29,13 @@ const char *xm_scheduler_name(xm_scheduler_t scheduler)
 xm_status_t xm_scheduler_parse(const char *name, xm_scheduler_t *scheduler)
 {
     int index;
-    xm_status_t status;
 
     if (XM_IS_NULL(name) || XM_IS_NULL(scheduler)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    status = xm_text_choose("scheduler", name, scheduler_names, XM_SCHEDULER_COUNT, &index);
-    if (status == XM_OK) {
-        *scheduler = (xm_scheduler_t)index;
-    }
-    return status;
+    XM_TRY(xm_text_choose("scheduler", name, scheduler_names, XM_SCHEDULER_COUNT, &index));
+    *scheduler = (xm_scheduler_t)index;
+    return XM_OK;
 }
 
 /* The error of every allocation in this file, with the size of the problem. */

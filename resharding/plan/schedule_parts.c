@@ -260,11 +260,7 @@ static xm_status_t make_room(parts_t *p, const xm_inner_t *inner, int64_t *room)
                 (double)arrived->most * inner->count <= UNEVEN * (double)arrived->bytes;
 
     if ((double)p->waiting[rank] > (heads > 1 ? 0.875 : 0.97) * most || (heads == 1 && even)) {
-        xm_status_t status = pass_on(p, host);
-
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(pass_on(p, host));
     }
     *room = heads > 1 ? (int64_t)most - p->waiting[rank] : INT64_MAX / 2;
     return XM_OK;

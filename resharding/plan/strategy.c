@@ -21,16 +21,13 @@ const char *xm_strategy_name(xm_strategy_t strategy)
 xm_status_t xm_strategy_parse(const char *name, xm_strategy_t *strategy)
 {
     int index;
-    xm_status_t status;
 
     if (XM_IS_NULL(name) || XM_IS_NULL(strategy)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    status = xm_text_choose("strategy", name, strategy_names, XM_STRATEGY_COUNT, &index);
-    if (status == XM_OK) {
-        *strategy = (xm_strategy_t)index;
-    }
-    return status;
+    XM_TRY(xm_text_choose("strategy", name, strategy_names, XM_STRATEGY_COUNT, &index));
+    *strategy = (xm_strategy_t)index;
+    return XM_OK;
 }
 
 /*

@@ -158,17 +158,16 @@ static xm_status_t find_route(xm_transfer_emitter_t *emitter, const xm_chain_t *
     uint64_t hash =
         ((uintptr_t) class >> 3) + ((uintptr_t)chain->rails >> 2) * 31 + (uint64_t)start;
     xm_known_chain_t *known = &emitter->known[hash * UINT64_C(0x9e3779b97f4a7c15) >> 54];
-    xm_status_t status;
 
     if (known->class == class && known->rails == chain->rails && known->start == start) {
         *route = known->route;
         return XM_OK;
     }
-    status = make_route(emitter, chain, class, bytes, route);
-    if (status == XM_OK && class->widest == 1) {
+    XM_TRY(make_route(emitter, chain, class, bytes, route));
+    if (class->widest == 1) {
         *known = (xm_known_chain_t){class, chain->rails, start, *route};
     }
-    return status;
+    return XM_OK;
 }
 
 /* Sends the chain's elements along its route. */
@@ -184,11 +183,8 @@ xm_status_t xm_chain_emit(xm_transfer_emitter_t *emitter, const xm_chain_t *chai
         .end = chain->end,
         .sender = xm_transfer_emitter_pick_rail(emitter, class, chain->sender_rail)};
     int64_t bytes = (chain->end - chain->first) * tensor->element_size;
-    xm_status_t status = find_route(emitter, chain, class, bytes, &transfer.route);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(find_route(emitter, chain, class, bytes, &transfer.route));
     emitter->sent[transfer.sender] += bytes;
     return xm_builder_append(emitter->builder, &transfer, NULL);
 }

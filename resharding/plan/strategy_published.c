@@ -58,16 +58,12 @@ static xm_status_t append_range(xm_transfer_emitter_t *emitter, xm_transfer_t tr
                                 int64_t first, int64_t end, int count)
 {
     const xm_plan_t *plan = emitter->plan;
-    xm_status_t status;
 
     if (first == end) {
         return XM_OK;
     }
-    status = xm_builder_route(emitter->builder, count, emitter->ranks, emitter->parents,
-                              &transfer.route);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_builder_route(emitter->builder, count, emitter->ranks, emitter->parents,
+                            &transfer.route));
     transfer.first = first;
     transfer.end = end;
     emitter->sent[transfer.sender] +=

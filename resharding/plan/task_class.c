@@ -307,11 +307,9 @@ static xm_status_t find_class(classifier_t *c, int src, int dst, int64_t *index)
     *index = c->out->count;
     c->class_key[*index][0] = src;
     c->class_key[*index][1] = dst;
-    status = fill_class(c, *index, &c->sets[src], &c->sets[dst]);
-    if (status == XM_OK) {
-        c->class_table[at] = ++c->out->count;
-    }
-    return status;
+    XM_TRY(fill_class(c, *index, &c->sets[src], &c->sets[dst]));
+    c->class_table[at] = ++c->out->count;
+    return XM_OK;
 }
 
 /* Lists the tasks by class with a counting pass first, and adds up the classes' bytes. */
@@ -346,16 +344,14 @@ static xm_status_t find_sets(classifier_t *c, int64_t task, int *src, int *dst)
 {
     const xm_unit_task_t *unit = &c->plan->tasks[task];
     const xm_sides_t *sides = c->plan->sides;
-    xm_status_t status;
 
     if (sides == NULL) {
         *src = c->set_of[c->plan->tensors[unit->tensor].src_index][unit->src_tile];
         *dst = c->set_of[c->plan->tensors[unit->tensor].dst_index][unit->dst_tile];
         return XM_OK;
     }
-    status = intern_set(c, sides[task].holders, sides[task].holder_count, src);
-    return status < 0 ? status
-                      : intern_set(c, sides[task].receivers, sides[task].receiver_count, dst);
+    XM_TRY(intern_set(c, sides[task].holders, sides[task].holder_count, src));
+    return intern_set(c, sides[task].receivers, sides[task].receiver_count, dst);
 }
 
 /* On failure the classes are cleared. The interned sets are needed only here. */

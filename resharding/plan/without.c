@@ -406,7 +406,6 @@ static xm_status_t begin(const without_t *w)
 {
     const xm_plan_t *plan = w->plan;
     xm_plan_t *rest = w->rest;
-    xm_status_t status;
 
     rest->strategy = plan->strategy;
     rest->scheduler = plan->scheduler;
@@ -422,8 +421,8 @@ static xm_status_t begin(const without_t *w)
         rest->tasks[t] = xm_plan_task(plan, t);
     }
     rest->task_count = plan->task_count;
-    status = copy_tensors(w);
-    return status < 0 ? status : xm_plan_number_layouts(rest);
+    XM_TRY(copy_tensors(w));
+    return xm_plan_number_layouts(rest);
 }
 
 static xm_status_t make_rest(without_t *w)
@@ -467,10 +466,7 @@ xm_status_t xm_plan_without(const xm_plan_t *plan, const xm_plan_without_params_
     if (XM_IS_NULL(plan) || XM_IS_NULL(rest)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    status = XM_PARAMS_COPY(xm_plan_without_params_t, &own, params);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(XM_PARAMS_COPY(xm_plan_without_params_t, &own, params));
     if ((own.lost_count > 0 && xm_is_null(__func__, "params.lost", own.lost)) ||
         (own.delivered_count > 0 && xm_is_null(__func__, "params.delivered", own.delivered))) {
         return XM_ERR_INVALID_ARGUMENT;

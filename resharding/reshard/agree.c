@@ -233,12 +233,9 @@ xm_status_t xm_agree_explain(xm_worker_t *worker, int odd, const char *strings, 
     size_t *offsets = NULL;
     xm_status_t status;
 
-    status = xm_bootstrap_allgatherv(xm_worker_bootstrap(worker), strings,
-                                     rank == 0 || rank == odd ? length : 0, (void **)&gathered,
-                                     &offsets, xm_worker_timeout(worker));
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_bootstrap_allgatherv(xm_worker_bootstrap(worker), strings,
+                                   rank == 0 || rank == odd ? length : 0, (void **)&gathered,
+                                   &offsets, xm_worker_timeout(worker)));
     status = xm_agree_difference(odd, gathered + offsets[0], offsets[1] - offsets[0],
                                  gathered + offsets[odd], offsets[odd + 1] - offsets[odd]);
     free(offsets);

@@ -103,11 +103,8 @@ static xm_status_t make_executor(xm_reshard_t *self)
     const xm_reshard_params_t *params = &self->params;
     xm_executor_params_t executor = {0};
     xm_transport_t *transport = xm_worker_transport(self->worker);
-    xm_status_t status = xm_agreement_free_channel(transport, &executor.channel);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_agreement_free_channel(transport, &executor.channel));
     executor.plan = self->plan;
     executor.transport = transport;
     executor.buffers = params->buffers;
@@ -264,13 +261,12 @@ static xm_status_t begin_own(xm_worker_t *worker, const xm_reshard_params_t *par
                              const xm_executor_changes_t *changes, xm_reshard_t **reshard)
 {
     xm_reshard_params_t own = XM_RESHARD_PARAMS_INIT;
-    xm_status_t status;
 
     if (XM_IS_NULL(worker) || XM_IS_NULL(reshard)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    status = XM_PARAMS_COPY(xm_reshard_params_t, &own, params);
-    return status < 0 ? status : begin(worker, &own, changes, NULL, reshard);
+    XM_TRY(XM_PARAMS_COPY(xm_reshard_params_t, &own, params));
+    return begin(worker, &own, changes, NULL, reshard);
 }
 
 xm_status_t xm_reshard_begin(xm_worker_t *worker, const xm_reshard_params_t *params,

@@ -230,11 +230,7 @@ static xm_status_t fill(xm_update_t *self, const xm_reshard_params_t *params, xm
     }
     self->receives = receives(self);
     for (int t = 0; t < self->tensors && self->version > 0; ++t) {
-        xm_status_t status = xm_mirrors_read(self->mirrors, 2 * t + 1);
-
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(xm_mirrors_read(self->mirrors, 2 * t + 1));
     }
     return open_sources(self);
 }
@@ -417,11 +413,8 @@ static xm_status_t begin(xm_update_t *self, xm_update_info_t *info)
 {
     bool any = false, none = false, old = false;
     uint64_t sent = 0, covered = 0;
-    xm_status_t status = agree(self, find_there(self));
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(agree(self, find_there(self)));
     choose_lineage(self);
     self->wrote = self->mixed = false;
     for (int r = 0; r < xm_worker_size(self->worker); ++r) {
@@ -454,7 +447,6 @@ static xm_status_t begin(xm_update_t *self, xm_update_info_t *info)
 static xm_status_t write_journal(xm_update_t *self)
 {
     xm_executor_t *executor = xm_reshard_executor(self->reshard);
-    xm_status_t status;
 
     if (executor == NULL) {
         return xm_error_set(XM_ERR_CANCELED, "the group of an update is no more");
@@ -463,15 +455,14 @@ static xm_status_t write_journal(xm_update_t *self)
     atomic_thread_fence(memory_order_release);
     self->wrote = true;
     self->wrote_all = !self->changes.keeps;
-    status = xm_executor_write_changes(executor);
-    for (int t = 0; t < self->tensors && status == XM_OK; ++t) {
+    XM_TRY(xm_executor_write_changes(executor));
+    for (int t = 0; t < self->tensors; ++t) {
         if (xm_mirrors_has(self->mirrors, 2 * t + 1)) {
-            status = xm_update_changed(self, t, xm_mirrors_bits(self->mirrors, 2 * t + 1));
-            status = status == XM_OK ? xm_mirrors_write(self->mirrors, 2 * t + 1, self->wrote_all)
-                                     : status;
+            XM_TRY(xm_update_changed(self, t, xm_mirrors_bits(self->mirrors, 2 * t + 1)));
+            XM_TRY(xm_mirrors_write(self->mirrors, 2 * t + 1, self->wrote_all));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 xm_status_t xm_update_changed(const xm_update_t *update, int tensor, uint64_t *bits)

@@ -204,23 +204,16 @@ static xm_status_t bound_uplinks(const xm_problem_t *problem, xm_bound_t *bound)
 xm_status_t xm_bound_compute_problem(const xm_problem_t *problem, xm_bound_t *bound)
 {
     xm_bound_t result = {0};
-    xm_status_t status;
 
     /* First the senders: they add all bytes up and refuse sums that do not fit. */
-    status = bound_senders(problem, &result);
-    if (status == XM_OK) {
-        status = bound_receivers(problem, &result);
-    }
-    if (status == XM_OK) {
-        status = bound_uplinks(problem, &result);
-    }
+    XM_TRY(bound_senders(problem, &result));
+    XM_TRY(bound_receivers(problem, &result));
+    XM_TRY(bound_uplinks(problem, &result));
     /* The result is handed over only when it is complete, so a failure leaves the
      * caller's bound as it was. */
-    if (status == XM_OK) {
-        raise_bound(&result, result.receive_ns, XM_BOUND_RECEIVE);
-        raise_bound(&result, result.send_ns, XM_BOUND_SEND);
-        raise_bound(&result, result.uplink_ns, XM_BOUND_UPLINK);
-        *bound = result;
-    }
-    return status;
+    raise_bound(&result, result.receive_ns, XM_BOUND_RECEIVE);
+    raise_bound(&result, result.send_ns, XM_BOUND_SEND);
+    raise_bound(&result, result.uplink_ns, XM_BOUND_UPLINK);
+    *bound = result;
+    return XM_OK;
 }

@@ -378,7 +378,6 @@ xm_status_t xm_shop_earliest(const xm_shop_t *shop, int64_t from_ns, bool relays
                              const int64_t *fixed, int64_t *ns, bool *cut)
 {
     int64_t later = from_ns;
-    xm_status_t status = XM_OK;
 
     if (cut != NULL) {
         memset(cut, 0, (size_t)shop->hosts * sizeof(*cut));
@@ -386,10 +385,7 @@ xm_status_t xm_shop_earliest(const xm_shop_t *shop, int64_t from_ns, bool relays
     for (bool fits = false; !fits;) {
         xm_flow_t *flow;
 
-        status = solve(shop, fixed, later, relays, &flow, &fits);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(solve(shop, fixed, later, relays, &flow, &fits));
         if (!fits) {
             later = time_of_cut(shop, flow, fixed, later);
             for (int h = 0; cut != NULL && h < shop->hosts; ++h) {

@@ -412,10 +412,7 @@ xm_status_t xm_exclusive_search(const xm_exclusive_t *x, int64_t node_budget, in
         *optimal = best_ns <= bound_ns;
         return XM_OK;
     }
-    status = xm_sender_sets_create(x, &sets);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_sender_sets_create(x, &sets));
     s.sets = sets;
     status = allocate(&s);
     if (status == XM_OK) {

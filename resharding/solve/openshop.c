@@ -191,32 +191,31 @@ static xm_status_t build_equal(xm_openshop_t *o, int64_t *ns)
 {
     int64_t some = o->params->turns > 0 ? MORE_TRANSFERS : XM_SHOP_SOME;
     bool fits = false;
-    xm_status_t status;
 
     fill(ns, o->shop.hosts, o->bound_ns);
-    status = split(o, ns, false, &fits);
-    if (status == XM_OK && !fits) {
+    XM_TRY(split(o, ns, false, &fits));
+    if (!fits) {
         fill(ns, o->shop.hosts, o->bound_ns + o->bound_ns / 500);
-        status = split(o, ns, false, &fits);
+        XM_TRY(split(o, ns, false, &fits));
     }
-    for (int64_t spare = 2; status == XM_OK && !fits; spare *= 2) {
+    for (int64_t spare = 2; !fits; spare *= 2) {
         spare_relays(o, spare > LEAST_SPARE ? 0 : o->bound_ns / spare, ns);
-        status = split(o, ns, true, &fits);
+        XM_TRY(split(o, ns, true, &fits));
     }
     /* A distribution is tried first where turns would need more hops, and after them
      * where they fell short. */
-    if (status == XM_OK && o->relays &&
+    if (o->relays &&
         (o->many || (o->transfers.count > some && o->shop.hosts <= DISTRIBUTION_HOSTS))) {
-        status = build_distribution(o);
+        XM_TRY(build_distribution(o));
     }
-    if (status == XM_OK && !o->many && !xm_openshop_within(o, XM_SHOP_FAIR)) {
-        status = xm_openshop_turns(o);
-        if (status == XM_OK && o->relays && o->transfers.count <= XM_SHOP_SOME &&
+    if (!o->many && !xm_openshop_within(o, XM_SHOP_FAIR)) {
+        XM_TRY(xm_openshop_turns(o));
+        if (o->relays && o->transfers.count <= XM_SHOP_SOME &&
             !xm_openshop_within(o, XM_SHOP_FAIR)) {
-            status = build_distribution(o);
+            XM_TRY(build_distribution(o));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /*
@@ -322,11 +321,9 @@ static xm_status_t schedule(const xm_problem_t *problem, const xm_openshop_param
                             int64_t *bound_ns)
 {
     xm_openshop_t o = {.params = params};
-    xm_status_t status = xm_shop_create(problem, &o.shop);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_shop_create(problem, &o.shop));
     if (by_rack) {
         xm_shop_enter_once(&o.shop);
     }
@@ -358,11 +355,9 @@ static xm_status_t schedule_by_rack(const xm_problem_t *problem, const xm_opensh
     int64_t other_count, other_ns, bound;
     xm_hop_t *other = NULL;
     xm_rack_problem_t racks;
-    xm_status_t status = xm_rack_problem_create(problem, &racks);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_rack_problem_create(problem, &racks));
     status = schedule(&racks.problem, params, true, &other, &other_count, &other_ns, &bound);
     if (status == XM_OK && other_ns < *makespan_ns) {
         for (int64_t i = 0; i < other_count; ++i) {

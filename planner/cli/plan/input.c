@@ -99,11 +99,9 @@ static xm_status_t run_piper(const ap_plan_input_t *like, const char *text, size
 {
     ap_piper_problem_t problem;
     ap_piper_plan_t plan = {0};
-    xm_status_t status = ap_import_piper(like->input, text, length, &problem);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_import_piper(like->input, text, length, &problem));
     problem.devices = like->devices > 0 ? like->devices : problem.devices;
     problem.micro_batches = like->micro_batches > 0 ? like->micro_batches : problem.micro_batches;
     problem.memory = like->memory > 0.0 ? like->memory : problem.memory;
@@ -170,11 +168,9 @@ static xm_status_t run_placement(const ap_plan_input_t *like, const ap_planner_p
     ap_placement_query_t query = {row->proposals, (uint64_t)like->seed, like->budget, NULL};
     ap_placement_problem_t problem;
     ap_placement_t contiguous = {0}, free_form = {0};
-    xm_status_t status = ap_import_dnn_partitioning(like->input, text, length, &problem);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_import_dnn_partitioning(like->input, text, length, &problem));
     problem.accelerators = like->devices > 0 ? like->devices : problem.accelerators;
     problem.memory = like->memory > 0.0 ? like->memory : problem.memory;
     status = ap_placement_solve(&problem, &contiguous);
@@ -204,11 +200,9 @@ xm_status_t ap_plan_input_run(const ap_plan_input_t *like)
     char *text;
     size_t length;
     bool piper, places;
-    xm_status_t status = ap_planner_preset_find(like->planner, &row);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_planner_preset_find(like->planner, &row));
     piper = row->search == AP_SEARCH_IDEALS;
     places = row->search == AP_SEARCH_PLACEMENT || row->search == AP_SEARCH_PROPOSALS;
     if (!piper && !places) {

@@ -222,16 +222,13 @@ static xm_status_t set_servers(int servers, xm_cluster_profile_t **profile)
     xm_runtime_t runtime = *xm_cluster_profile_runtime(*profile);
     xm_cluster_profile_t *changed = NULL;
     char note[64];
-    xm_status_t status;
 
     runtime.servers = servers;
     (void)snprintf(note, sizeof(note), "gradients go to %d parameter servers", servers);
-    status = xm_cluster_profile_set_runtime(*profile, &runtime, note, &changed);
-    if (status == XM_OK) {
-        xm_cluster_profile_destroy(*profile);
-        *profile = changed;
-    }
-    return status;
+    XM_TRY(xm_cluster_profile_set_runtime(*profile, &runtime, note, &changed));
+    xm_cluster_profile_destroy(*profile);
+    *profile = changed;
+    return XM_OK;
 }
 
 static xm_status_t search(const plan_options_t *o)
@@ -366,11 +363,8 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
     like.memory =
         o->search.memory_limit == AP_COMMAND_NOT_GIVEN ? 0.0 : (double)o->search.memory_limit;
     if (o->search.micro_batches != NULL) {
-        status = ap_command_parse_list("--micro-batches", o->search.micro_batches, 1, micro_batches,
-                                       1, &count);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(ap_command_parse_list("--micro-batches", o->search.micro_batches, 1, micro_batches,
+                                     1, &count));
         like.micro_batches = (int)micro_batches[0];
     }
     return ap_plan_input_run(&like);

@@ -141,11 +141,9 @@ static xm_status_t replan(const xm_cli_t *cli, void *options)
     xm_cluster_profile_t *profile = NULL;
     ap_plan_t *before = NULL;
     const ap_plan_info_t *info;
-    xm_status_t status = ap_plan_load(ap_command_argument(cli, 0), &before);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_plan_load(ap_command_argument(cli, 0), &before));
     info = ap_plan_info(before);
     status = o->cluster == NULL
                  ? XM_INVALID("--cluster is needed")

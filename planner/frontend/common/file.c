@@ -16,11 +16,8 @@ xm_status_t ap_frontend_file_map(const char *path, const char *format, ap_fronte
     int descriptor;
     size_t size;
     void *text;
-    xm_status_t status = xm_file_open(path, XM_FILE_LARGEST, &descriptor, &size);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_file_open(path, XM_FILE_LARGEST, &descriptor, &size));
     /* Mapping nothing fails with a sentence that would not help. */
     if (size == 0) {
         (void)close(descriptor);

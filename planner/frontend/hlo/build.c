@@ -184,10 +184,7 @@ static xm_status_t build_unknown(hlo_build_t *b, const hlo_instruction_t *of,
     if (count == 0) { /* only tokens */
         return XM_OK;
     }
-    status = hlo_emit_opaque(b, of, types, ids, read, types + read, count, ids + read);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(hlo_emit_opaque(b, of, types, ids, read, types + read, count, ids + read));
     count = 0;
     for (int i = 0; i < results; ++i) { /* tokens hold no data */
         spread[i] = leaves[i]->type->empty ? OPERATOR_NO_TENSOR : ids[read + count++];
@@ -302,11 +299,8 @@ static xm_status_t build_element(hlo_build_t *b, const hlo_instruction_t *of,
                                  hlo_value_t *const *operands, hlo_value_t **result)
 {
     int64_t index;
-    xm_status_t status = hlo_attribute_number(b->module, of, "index", -1, &index);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(hlo_attribute_number(b->module, of, "index", -1, &index));
     if (of->operand_count != 1 || operands[0]->kind != HLO_VALUE_TUPLE || index < 0 ||
         index >= operands[0]->count ||
         !operand_type_same(of->type, operands[0]->elements[index]->type)) {

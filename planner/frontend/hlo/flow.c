@@ -312,12 +312,7 @@ static xm_status_t leave(hlo_build_t *b, const loop_t *loop, const hlo_value_t *
             hlo_value_t *out = loop->out[leaf];
 
             if (wanted && is_replaced(loop->in[leaf], out)) {
-                xm_status_t status =
-                    hlo_emit_alike(b, loop->of, out->type, &out->tensor, 1, true, &out->tensor);
-
-                if (status != XM_OK) {
-                    return status;
-                }
+                XM_TRY(hlo_emit_alike(b, loop->of, out->type, &out->tensor, 1, true, &out->tensor));
             }
         }
     }
@@ -458,15 +453,11 @@ static xm_status_t either(hlo_build_t *b, const hlo_instruction_t *of, hlo_value
 {
     const int tensors[] = {left->tensor, right->tensor};
     int made;
-    xm_status_t status;
 
     if (left->kind == HLO_VALUE_TUPLE) {
         *result = copy_state(b, left);
         for (int i = 0; *result != NULL && i < left->count; ++i) {
-            status = either(b, of, left->elements[i], right->elements[i], &(*result)->elements[i]);
-            if (status != XM_OK) {
-                return status;
-            }
+            XM_TRY(either(b, of, left->elements[i], right->elements[i], &(*result)->elements[i]));
         }
         return *result == NULL ? hlo_no_memory() : XM_OK;
     }
@@ -475,10 +466,7 @@ static xm_status_t either(hlo_build_t *b, const hlo_instruction_t *of, hlo_value
         *result = copy_state(b, left->kind == HLO_VALUE_FREE ? right : left);
         return *result == NULL ? hlo_no_memory() : XM_OK;
     }
-    status = hlo_emit_alike(b, of, left->type, tensors, 2, false, &made);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(hlo_emit_alike(b, of, left->type, tensors, 2, false, &made));
     *result = hlo_value_tensor(b, left->type, made);
     return *result == NULL ? hlo_no_memory() : XM_OK;
 }

@@ -232,16 +232,12 @@ static xm_status_t add_parameters(hlo_build_t *b, const hlo_computation_t *entry
     for (int p = 0; p < entry->parameter_count; ++p) {
         const hlo_instruction_t *of = &entry->instructions[entry->parameters[p]];
         hlo_list_t path = {0};
-        xm_status_t status;
 
         arguments[p] = hlo_value_free(b, of->type);
         if (arguments[p] == NULL) {
             return hlo_no_memory();
         }
-        status = add_parameter(b, of, donations, &path, arguments[p]);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(add_parameter(b, of, donations, &path, arguments[p]));
     }
     return XM_OK;
 }
@@ -291,7 +287,6 @@ static xm_status_t add_alias(hlo_build_t *b, const hlo_computation_t *entry,
     const hlo_value_t *output = outputs->leaf[leaf];
     const ap_tensor_t *made;
     int tensor = output->tensor;
-    xm_status_t status;
 
     outputs->taken[leaf] = true;
     if (output->kind != HLO_VALUE_TENSOR || input->kind != HLO_VALUE_TENSOR ||
@@ -305,11 +300,8 @@ static xm_status_t add_alias(hlo_build_t *b, const hlo_computation_t *entry,
         ap_graph_op(b->graph, made->producer)->kind != AP_OP_ELEMENTWISE ||
         ap_op_passes_on(ap_graph_op(b->graph, made->producer))) {
         /* The copy can have any sharding, whatever the operator behind it can do. */
-        status = hlo_emit_alike(b, &entry->instructions[entry->root], output->type, &output->tensor,
-                                1, false, &tensor);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(hlo_emit_alike(b, &entry->instructions[entry->root], output->type, &output->tensor,
+                              1, false, &tensor));
     }
     b->source->results[leaf].tensor = tensor;
     return ap_graph_set_alias(b->graph, tensor, input->tensor);
@@ -455,11 +447,9 @@ xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name, ap
 xm_status_t ap_hlo_from_file(const char *path, ap_graph_t **graph, ap_frontend_notes_t **notes)
 {
     ap_frontend_file_t file;
-    xm_status_t status = ap_frontend_file_map(path, "HLO text", &file);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_frontend_file_map(path, "HLO text", &file));
     status = ap_hlo_from_text(file.bytes, file.size, path, graph, notes);
     ap_frontend_file_unmap(&file);
     return status;

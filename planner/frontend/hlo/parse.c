@@ -126,13 +126,9 @@ static xm_status_t parse_operand(parser_t *p, const hlo_computation_t *in, int *
     }
     if (name.length == 0 || hlo_peek(&p->cursor) == '[') {
         const operand_type_t *type;
-        xm_status_t status;
 
         p->cursor = back;
-        status = hlo_type_parse(&p->cursor, &p->module->arena, &type);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(hlo_type_parse(&p->cursor, &p->module->arena, &type));
         (void)hlo_peek(&p->cursor);
         back = p->cursor;
         name = hlo_word(&p->cursor);
@@ -152,8 +148,6 @@ static xm_status_t parse_operands(parser_t *p, const hlo_computation_t *in, hlo_
 
     hlo_expect(&p->cursor, "(");
     while (hlo_more(&p->cursor, made->operand_count, ")")) {
-        xm_status_t status;
-
         if (made->operand_count == room) {
             made->operands = grow(&p->module->arena, made->operands, made->operand_count, &room,
                                   sizeof(*made->operands));
@@ -161,10 +155,7 @@ static xm_status_t parse_operands(parser_t *p, const hlo_computation_t *in, hlo_
                 return XM_NO_MEMORY("an HLO module");
             }
         }
-        status = parse_operand(p, in, &made->operands[made->operand_count++]);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(parse_operand(p, in, &made->operands[made->operand_count++]));
     }
     return p->cursor.status;
 }

@@ -103,11 +103,7 @@ static xm_status_t parse_tuple(hlo_cursor_t *cursor, xm_arena_t *arena, int dept
 
     type->tuple = true;
     while (hlo_more(cursor, type->count, ")")) {
-        xm_status_t status = parse_type(cursor, arena, depth + 1, &element);
-
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(parse_type(cursor, arena, depth + 1, &element));
         if (type->count == MAX_TUPLE) {
             return hlo_fail(cursor, cursor->at, "a tuple of more than %d elements", MAX_TUPLE);
         }

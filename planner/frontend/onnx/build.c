@@ -325,13 +325,9 @@ static xm_status_t add_biased(onnx_node_t *n, onnx_value_t **made)
     onnx_value_t *bias = n->bias;
     const operand_type_t *types[2];
     char name[NAME_TEXT];
-    xm_status_t status;
 
     (void)snprintf(name, sizeof(name), "%.180s.product", n->name);
-    status = add_operator(n, name, made);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(add_operator(n, name, made));
     types[0] = &made[0]->type;
     types[1] = &bias->type;
     n->read[0] = made[0];
@@ -358,7 +354,6 @@ static bool is_weight(const operand_type_t *type)
 static xm_status_t finish_node(onnx_node_t *n, bool known)
 {
     onnx_value_t **made;
-    xm_status_t status = XM_OK;
 
     if (n->alias != NULL) {
         return onnx_bind_results(n, &n->alias, 1);
@@ -370,18 +365,15 @@ static xm_status_t finish_node(onnx_node_t *n, bool known)
     if (made == NULL) {
         return XM_NO_MEMORY("the graph of %s", n->b->file);
     }
-    status = n->bias != NULL ? add_biased(n, made) : add_operator(n, n->name, made);
-    if (status == XM_OK && !known) {
-        status = note_unknown(n);
+    XM_TRY(n->bias != NULL ? add_biased(n, made) : add_operator(n, n->name, made));
+    if (!known) {
+        XM_TRY(note_unknown(n));
     }
-    if (status == XM_OK) {
-        keep_numbers(n, made[0]);
-        if (made[0] != NULL && strcmp(n->proto->op_type, "Constant") == 0) {
-            made[0]->literal = is_weight(&made[0]->type);
-        }
-        status = onnx_bind_results(n, made, n->op.rule.results);
+    keep_numbers(n, made[0]);
+    if (made[0] != NULL && strcmp(n->proto->op_type, "Constant") == 0) {
+        made[0]->literal = is_weight(&made[0]->type);
     }
-    return status;
+    return onnx_bind_results(n, made, n->op.rule.results);
 }
 
 /* Whether a node from `index` on makes a value. It is asked only after a failure, to tell nodes out

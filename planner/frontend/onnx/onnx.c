@@ -35,15 +35,11 @@ static xm_status_t add_initializers(onnx_build_t *b)
         const Onnx__TensorProto *tensor = b->proto->initializer[i];
         onnx_value_t *value;
         operand_type_t type;
-        xm_status_t status;
 
         if (tensor->name == NULL || tensor->name[0] == '\0') {
             return XM_MALFORMED("%s: initialiser %zu has no name", b->file, i);
         }
-        status = onnx_tensor_type(b, tensor, tensor->name, &type);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(onnx_tensor_type(b, tensor, tensor->name, &type));
         value = onnx_value(b, tensor->name);
         if (value == NULL) {
             return XM_NO_MEMORY("the graph of %s", b->file);
@@ -51,10 +47,7 @@ static xm_status_t add_initializers(onnx_build_t *b)
         value->type = type;
         value->parameter = value->input = is_floating(type.dtype) && onnx_elements(&type) > 1;
         value->numbers = onnx_tensor_numbers(b, tensor, &type);
-        status = onnx_bind(b, tensor->name, value);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(onnx_bind(b, tensor->name, value));
     }
     return XM_OK;
 }
@@ -112,7 +105,6 @@ static xm_status_t set_loss(onnx_build_t *b)
 {
     onnx_value_t *loss = NULL;
     int tensor;
-    xm_status_t status;
 
     for (size_t i = 0; i < b->proto->n_output; ++i) {
         const char *name = b->proto->output[i]->name;
@@ -132,9 +124,8 @@ static xm_status_t set_loss(onnx_build_t *b)
     if (loss == NULL) {
         return XM_OK; /* nothing to train by */
     }
-    status = onnx_tensor(b, loss, &tensor);
-    return status == XM_OK ? ap_graph_set_loss(b->graph, tensor, loss->type.shape.rank > 0)
-                           : status;
+    XM_TRY(onnx_tensor(b, loss, &tensor));
+    return ap_graph_set_loss(b->graph, tensor, loss->type.shape.rank > 0);
 }
 
 /* A given dimension that no input has is most likely misspelt, so it is refused; this is known only
@@ -175,15 +166,11 @@ static xm_status_t check_dims(const ap_onnx_params_t *params)
     for (size_t i = 0; params != NULL && i < params->dim_count; ++i) {
         const char *equals = strchr(params->dims[i], '=');
         int64_t size;
-        xm_status_t status;
 
         if (equals == NULL || equals == params->dims[i]) {
             return XM_INVALID("--dim: '%s' is not NAME=SIZE", params->dims[i]);
         }
-        status = xm_text_parse_int("--dim", equals + 1, 1, (int64_t)1 << 40, &size);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(xm_text_parse_int("--dim", equals + 1, 1, (int64_t)1 << 40, &size));
     }
     return XM_OK;
 }

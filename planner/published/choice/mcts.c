@@ -240,7 +240,6 @@ static xm_status_t open(tree_t *tree, xm_arena_t *arena)
     size_t bytes = ((size_t)tree->network->variables + 2) * sizeof(int);
     int **array[] = {&tree->rank,  &tree->given, &tree->decided,
                      &tree->trial, &tree->path,  &tree->best};
-    xm_status_t status;
 
     for (size_t i = 0; i < sizeof(array) / sizeof(array[0]); ++i) {
         *array[i] = xm_arena_take(arena, bytes);
@@ -251,8 +250,8 @@ static xm_status_t open(tree_t *tree, xm_arena_t *arena)
     }
     tree->node[0] = (node_t){.variable = -1};
     tree->count = tree->capacity = 1;
-    status = rank(tree);
-    return status == XM_OK ? ap_choice_completion_create(tree->network, &tree->completion) : status;
+    XM_TRY(rank(tree));
+    return ap_choice_completion_create(tree->network, &tree->completion);
 }
 
 xm_status_t ap_search_mcts(const ap_cfn_core_t *network, const ap_mcts_params_t *params,

@@ -17,11 +17,9 @@ xm_status_t ap_search_ordering(const ap_cfn_core_t *network, int *assignment)
 {
     const ap_elimination_params_t params = {.cells = MAX_CELLS};
     ap_elimination_t *elimination;
-    xm_status_t status = ap_elimination_create(network, &elimination);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_elimination_create(network, &elimination));
     status = ap_elimination_plan(elimination, &params);
     if (status == XM_OK) {
         (void)ap_elimination_solve(elimination, ap_cfn_core_costs(network), assignment);

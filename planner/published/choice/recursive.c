@@ -61,16 +61,12 @@ static xm_status_t make_level(const ap_cfn_core_t *core, const uint8_t *const *p
     ap_cfn_core_size_t size = {
         .variables = core->variables, .links = core->links, .values = ap_cfn_core_values(core)};
     ap_cfn_core_maker_t maker;
-    xm_status_t status;
 
     for (int k = 0; k < core->links; ++k) { /* at most */
         size.cells += (size_t)core->variable[core->link[k].a].size *
                       (size_t)core->variable[core->link[k].b].size;
     }
-    status = ap_cfn_core_begin(&size, &maker);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_cfn_core_begin(&size, &maker));
     for (int v = 0; v < core->variables; ++v) {
         int count = mark_values(part[v], core->variable[v].size, decided[v], axis,
                                 of_variable(core, marked, v));

@@ -192,17 +192,13 @@ static xm_status_t build(builder_t *builder, const ap_precedence_t *edges, int e
 {
     ap_ideals_t *ideals = builder->ideals;
     const uint64_t *all;
-    xm_status_t status;
 
     for (int i = 0; i < edge_count; ++i) {
         builder->before[(size_t)edges[i].after * (size_t)ideals->words +
                         (size_t)(edges[i].before / WORD)] |= (uint64_t)1
                                                              << (edges[i].before % WORD);
     }
-    status = grow(builder);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(grow(builder));
     all = set_at(ideals, ideals->count - 1);
     for (int node = 0; node < ideals->nodes; ++node) {
         if ((all[node / WORD] >> (node % WORD) & 1U) == 0) {

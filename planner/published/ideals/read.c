@@ -14,11 +14,9 @@ xm_status_t ap_problem_read(const char *name, const char *text, size_t length,
                             xm_status_t (*read)(json_t *document, void *problem), void *problem)
 {
     json_t *document;
-    xm_status_t status = xm_json_parse(name, text, length, &document);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(xm_json_parse(name, text, length, &document));
     status = read(document, problem);
     json_decref(document);
     return status == XM_OK ? XM_OK : xm_error_prefix(status, "%s", name);

@@ -98,13 +98,12 @@ xm_status_t ap_like_consider(ap_like_t *like, const ap_like_case_t *one,
                                .part_count = count};
     char optimiser[96];
     ap_plan_t *plan;
-    xm_status_t status;
 
     (void)snprintf(optimiser, sizeof(optimiser), "like %s: %s", like->row->name,
                    ap_planner_preset_search(like->row));
     recipe.optimiser = optimiser;
-    status = ap_plan_assemble(&recipe, &info, &plan);
-    return status == XM_OK ? ap_like_consider_plan(like, plan, kept) : status;
+    XM_TRY(ap_plan_assemble(&recipe, &info, &plan));
+    return ap_like_consider_plan(like, plan, kept);
 }
 
 xm_status_t ap_like_context(const ap_like_t *like, const ap_like_case_t *one,

@@ -123,11 +123,9 @@ static xm_status_t choices_open(const ap_like_t *like, const ap_like_case_t *one
                                      .usages = n * k,
                                      .cells = (n - 1) * k * k};
     ap_cfn_core_maker_t maker;
-    xm_status_t status = ap_cfn_core_begin(&size, &maker);
+    xm_status_t status = XM_OK;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_cfn_core_begin(&size, &maker));
     c->work = calloc(n * k, sizeof(double));
     if (c->work == NULL) {
         status = XM_NO_MEMORY("%d layers", layers);
@@ -377,11 +375,8 @@ static xm_status_t keep_galvatron(ap_like_t *like, const ap_like_case_t *one, co
                                   const weighed_t *stages)
 {
     ap_galvatron_t *made;
-    xm_status_t status = ap_galvatron_create(u->stages, like->layers - 2, &made);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_galvatron_create(u->stages, like->layers - 2, &made));
     made->batch = ap_plan_info(like->result->plan)->global_batch;
     made->chunks = one->micro_batches;
     made->recompute = one->recompute;

@@ -43,11 +43,8 @@ static xm_status_t to_core(const ap_cfn_t *cfn, ap_cfn_core_t **core)
                                .values = cfn->node_at[cfn->nodes],
                                .cells = cfn->cell_at[cfn->edges]};
     ap_cfn_core_maker_t maker;
-    xm_status_t status = ap_cfn_core_begin(&size, &maker);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_cfn_core_begin(&size, &maker));
     for (size_t n = 0; n < cfn->nodes; ++n) {
         double *costs = ap_cfn_core_add_variable(&maker, (int)ap_cfn_strategies(cfn, n));
 
@@ -71,7 +68,6 @@ static xm_status_t to_core(const ap_cfn_t *cfn, ap_cfn_core_t **core)
 static xm_status_t start(const ap_cfn_core_t *core, const ap_planner_preset_t *row, int *choice)
 {
     ap_choice_completion_t *completion;
-    xm_status_t status;
 
     if (row->search != AP_SEARCH_MCMC) {
         return XM_OK;
@@ -79,12 +75,10 @@ static xm_status_t start(const ap_cfn_core_t *core, const ap_planner_preset_t *r
     for (int v = 0; v < core->variables; ++v) {
         choice[v] = -1;
     }
-    status = ap_choice_completion_create(core, &completion);
-    if (status == XM_OK) {
-        ap_choice_complete(completion, true, choice);
-        ap_choice_completion_destroy(completion);
-    }
-    return status;
+    XM_TRY(ap_choice_completion_create(core, &completion));
+    ap_choice_complete(completion, true, choice);
+    ap_choice_completion_destroy(completion);
+    return XM_OK;
 }
 
 xm_status_t ap_like_shard_search(void *arg, const ap_cfn_t *cfn, const uint8_t *part, int *choice)

@@ -184,15 +184,11 @@ static xm_status_t make_tables(ap_stage_network_t *n, int layer)
 {
     layer_tables_t *tables = &n->distinct[ap_stage_layer_kind(n->context, layer)];
     const ap_layer_problem_t *problem;
-    xm_status_t status;
 
     if (tables->problem != NULL) {
         return XM_OK;
     }
-    status = ap_stage_layer_problem(n->context, &n->query, layer, &problem);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_stage_layer_problem(n->context, &n->query, layer, &problem));
     tables->problem = problem;
     tables->nodes = xm_arena_get(&n->arena, (size_t)problem->nodes, sizeof(*tables->nodes));
     tables->strategy = xm_arena_get(&n->arena, (size_t)problem->nodes, sizeof(*tables->strategy));
@@ -201,14 +197,14 @@ static xm_status_t make_tables(ap_stage_network_t *n, int layer)
     if (tables->nodes == NULL || tables->strategy == NULL || tables->edge_table == NULL) {
         return XM_NO_MEMORY("the choices of a stage");
     }
-    status = list_specs(n, problem->in_specs, problem->in_count, problem->in_parts, &tables->input);
-    for (int i = 0; i < problem->nodes && status == XM_OK; ++i) {
-        status = list_values(n, tables, i);
+    XM_TRY(list_specs(n, problem->in_specs, problem->in_count, problem->in_parts, &tables->input));
+    for (int i = 0; i < problem->nodes; ++i) {
+        XM_TRY(list_values(n, tables, i));
     }
-    for (int e = 0; e < problem->edges && status == XM_OK; ++e) {
-        status = spread_edge(n, tables, e);
+    for (int e = 0; e < problem->edges; ++e) {
+        XM_TRY(spread_edge(n, tables, e));
     }
-    return status;
+    return XM_OK;
 }
 
 static const layer_tables_t *tables_of(const ap_stage_network_t *n, int i)

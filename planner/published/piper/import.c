@@ -67,7 +67,6 @@ static xm_status_t read_variant(ap_piper_problem_t *problem, const ap_piper_node
     json_t *forward, *backward;
     const char *id;
     char *copy;
-    xm_status_t status;
 
     if (json_unpack_ex(item, &error, 0, "{s:s, s:F, s:F, s:F, s:F, s:o, s:o}", "id", &id,
                        "timePerSample", &variant->time, "parameterSize", &variant->parameters,
@@ -84,10 +83,9 @@ static xm_status_t read_variant(ap_piper_problem_t *problem, const ap_piper_node
         return XM_NO_MEMORY("a graph");
     }
     variant->id = strcpy(copy, id);
-    status = read_sync(problem, place, forward, node->in, node->in_count, true, &variant->in_bytes);
-    return status == XM_OK ? read_sync(problem, place, backward, node->out, node->out_count, false,
-                                       &variant->out_bytes)
-                           : status;
+    XM_TRY(read_sync(problem, place, forward, node->in, node->in_count, true, &variant->in_bytes));
+    return read_sync(problem, place, backward, node->out, node->out_count, false,
+                     &variant->out_bytes);
 }
 
 static xm_status_t read_degree(ap_piper_problem_t *problem, const ap_piper_node_t *node,
@@ -171,12 +169,8 @@ static xm_status_t read_edge(ap_piper_problem_t *problem, json_t *item, size_t i
     int64_t source, target;
     double bytes;
     int from, to;
-    xm_status_t status =
-        ap_problem_edge(item, index, "communicationCost", &source, &target, &bytes);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_problem_edge(item, index, "communicationCost", &source, &target, &bytes));
     from = find_id(problem, source);
     to = find_id(problem, target);
     if (from < 0 || to < 0 || from == to || !ap_problem_is_amount(bytes)) {
@@ -226,7 +220,6 @@ static xm_status_t list_edges(ap_piper_problem_t *problem)
 static xm_status_t read_graph(ap_piper_problem_t *problem, json_t *nodes, json_t *edges)
 {
     size_t node_count = json_array_size(nodes), edge_count = json_array_size(edges);
-    xm_status_t status;
 
     if (!ap_problem_is_graph(nodes, edges, INT16_MAX)) {
         return XM_MALFORMED("nodes and edges must be lists, one node at least");
@@ -237,17 +230,15 @@ static xm_status_t read_graph(ap_piper_problem_t *problem, json_t *nodes, json_t
     if (problem->arena.failed) {
         return XM_NO_MEMORY("a graph");
     }
-    status = read_ids(problem, nodes);
-    for (size_t i = 0; i < edge_count && status == XM_OK; ++i) {
-        status = read_edge(problem, json_array_get(edges, i), i);
+    XM_TRY(read_ids(problem, nodes));
+    for (size_t i = 0; i < edge_count; ++i) {
+        XM_TRY(read_edge(problem, json_array_get(edges, i), i));
     }
-    if (status == XM_OK) {
-        status = list_edges(problem);
+    XM_TRY(list_edges(problem));
+    for (size_t i = 0; i < node_count; ++i) {
+        XM_TRY(read_degrees(problem, json_array_get(nodes, i), &problem->nodes[i]));
     }
-    for (size_t i = 0; i < node_count && status == XM_OK; ++i) {
-        status = read_degrees(problem, json_array_get(nodes, i), &problem->nodes[i]);
-    }
-    return status;
+    return XM_OK;
 }
 
 /* The number of micro-batches stands under one of two names in the authors' files. */

@@ -364,11 +364,9 @@ static xm_status_t index_sources(ap_placement_groups_t *groups)
 static xm_status_t find_groups(const ap_placement_problem_t *problem, bool absorb, int *parent,
                                bool *forward, ap_placement_groups_t *groups)
 {
-    xm_status_t status = join_colours(problem, parent, &groups->arena);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(join_colours(problem, parent, &groups->arena));
     for (int i = 0; i < problem->node_count; ++i) {
         int root = ap_set_root(parent, i);
 
@@ -393,8 +391,8 @@ static xm_status_t find_groups(const ap_placement_problem_t *problem, bool absor
             groups->order[i--] = groups->order[--groups->order_count];
         }
     }
-    status = list_sources(problem, groups);
-    return status == XM_OK ? index_sources(groups) : status;
+    XM_TRY(list_sources(problem, groups));
+    return index_sources(groups);
 }
 
 xm_status_t ap_placement_groups_create(const ap_placement_problem_t *problem, bool absorb,

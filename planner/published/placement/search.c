@@ -81,11 +81,9 @@ xm_status_t ap_placement_search(const ap_placement_problem_t *problem,
 {
     ap_placement_groups_t groups;
     ap_placement_t found = {0};
-    xm_status_t status = ap_placement_groups_create(problem, false, &groups);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_placement_groups_create(problem, false, &groups));
     status = ap_placement_init(problem, &found);
     if (status == XM_OK) {
         status = search_groups(&groups, query, problem, &found);

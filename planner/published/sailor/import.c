@@ -148,11 +148,9 @@ static xm_status_t write_row(const ap_sailor_t *sailor, const ap_sailor_row_t *r
 {
     char file[80], path[PATH_MAX];
     ap_plan_t *plan;
-    xm_status_t status = ap_sailor_row_plan(sailor, row, &plan);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_sailor_row_plan(sailor, row, &plan));
     (void)snprintf(file, sizeof(file), "%s.json", row->name);
     status = join(output, file, path);
     if (status == XM_OK) {

@@ -72,7 +72,6 @@ xm_status_t ap_sailor_row_read(const char *path, const json_t *document, ap_sail
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     json_t *layers, *replicas;
     json_error_t error;
-    xm_status_t status;
 
     *row = (ap_sailor_row_t){.sync = 0};
     (void)snprintf(row->name, sizeof(row->name), "%.*s", (int)strcspn(name, "."), name);
@@ -86,14 +85,14 @@ xm_status_t ap_sailor_row_read(const char *path, const json_t *document, ap_sail
         return XM_MALFORMED("%s: num_stages is %d; it must be 1 to %d", path, row->stages,
                             AP_SAILOR_STAGES);
     }
-    status = read_layers(path, layers, row);
-    status = status == XM_OK ? read_replicas(path, replicas, row) : status;
-    if (status == XM_OK && (row->samples < 1 || row->batch < 1 || !(row->step > 0) ||
-                            row->batch % (row->samples * row->replicas) != 0)) {
+    XM_TRY(read_layers(path, layers, row));
+    XM_TRY(read_replicas(path, replicas, row));
+    if (row->samples < 1 || row->batch < 1 || !(row->step > 0) ||
+        row->batch % (row->samples * row->replicas) != 0) {
         return XM_MALFORMED("%s: a step of %g s, and %d samples of %d replicas of %d", path,
                             row->step, row->batch, row->replicas, row->samples);
     }
-    return status;
+    return XM_OK;
 }
 
 /* A number of one layer of the model. */
@@ -169,7 +168,6 @@ static xm_status_t price_stage(const ap_sailor_t *sailor, const ap_sailor_row_t 
     int count = row->replicas * row->degree, *devices;
     int hosts = (count + sailor->per_host - 1) / sailor->per_host;
     ap_cost_mesh_t *mesh;
-    xm_status_t status;
 
     *of = (ap_plan_stage_t){.first_layer = row->first[stage],
                             .last_layer = row->last[stage],
@@ -189,16 +187,11 @@ static xm_status_t price_stage(const ap_sailor_t *sailor, const ap_sailor_row_t 
         devices[i] = stage * count + i;
     }
     of->devices = devices;
-    status = price_layers(sailor, row, stage, of);
-    if (status == XM_OK) {
-        status =
-            ap_cost_mesh_create(sailor->cost, hosts, of->devices_per_host, of->shape, 2, &mesh);
-    }
-    if (status == XM_OK) {
-        of->sync = ap_cost_collective(mesh, AP_ALL_REDUCE, 0, of->state_bytes / states);
-        ap_cost_mesh_destroy(mesh);
-    }
-    return status;
+    XM_TRY(price_layers(sailor, row, stage, of));
+    XM_TRY(ap_cost_mesh_create(sailor->cost, hosts, of->devices_per_host, of->shape, 2, &mesh));
+    of->sync = ap_cost_collective(mesh, AP_ALL_REDUCE, 0, of->state_bytes / states);
+    ap_cost_mesh_destroy(mesh);
+    return XM_OK;
 }
 
 static ap_plan_side_t side_of(const ap_plan_stage_t *stage, const char *spec)
@@ -221,7 +214,6 @@ static xm_status_t price_boundary(const ap_sailor_t *sailor, const ap_sailor_row
     double bytes = number_of(sailor, row->degree, layer, "act_output_bytes");
     ap_cross_mesh_transfer_t transfer;
     ap_cross_mesh_cost_t cost;
-    xm_status_t status;
 
     *boundary = (ap_plan_boundary_t){
         .from = from,
@@ -237,21 +229,15 @@ static xm_status_t price_boundary(const ap_sailor_t *sailor, const ap_sailor_row
         .scheduler = ap_cross_mesh_scheduler()};
     boundary->bytes =
         boundary->shape[0] * boundary->shape[1] * boundary->shape[2] * boundary->element_size;
-    status = ap_plan_transfer(boundary, &boundary->src, &boundary->dst, arena, &transfer);
-    if (status == XM_OK) {
-        status = ap_cross_mesh_cost(sailor->cross_mesh, &transfer, &cost);
-    }
-    if (status == XM_OK) {
-        status = ap_cross_mesh_loads(sailor->cross_mesh, &transfer, arena, &boundary->links,
-                                     &boundary->link_count);
-    }
-    if (status == XM_OK) {
-        boundary->forward = cost.forward;
-        boundary->backward = cost.backward;
-        boundary->bound = cost.bound;
-        boundary->net_bytes = cost.net_bytes;
-    }
-    return status;
+    XM_TRY(ap_plan_transfer(boundary, &boundary->src, &boundary->dst, arena, &transfer));
+    XM_TRY(ap_cross_mesh_cost(sailor->cross_mesh, &transfer, &cost));
+    XM_TRY(ap_cross_mesh_loads(sailor->cross_mesh, &transfer, arena, &boundary->links,
+                               &boundary->link_count));
+    boundary->forward = cost.forward;
+    boundary->backward = cost.backward;
+    boundary->bound = cost.bound;
+    boundary->net_bytes = cost.net_bytes;
+    return XM_OK;
 }
 
 /* Parameters of the whole model, which are cut nowhere. */

@@ -161,11 +161,8 @@ static xm_status_t open_transport(xm_pipe_t *pipe)
     int host[] = {0, same_host ? 0 : 1}, machine[] = {0, same_machine ? 0 : 1};
     xm_transport_ucx_params_t params = XM_TRANSPORT_UCX_PARAMS_INIT;
     uint8_t length[LENGTH_SIZE];
-    xm_status_t status = xm_counters_create(2, &pipe->counters);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_counters_create(2, &pipe->counters));
     params.host = host;
     params.machine = machine;
     params.fault_channel = true;
@@ -173,17 +170,12 @@ static xm_status_t open_transport(xm_pipe_t *pipe)
     params.nics = pipe->nics;
     params.counters = pipe->counters;
     params.failover = xm_config_choice(XM_CONFIG_FAILOVER) == 0;
-    status = xm_transport_ucx_open(pipe->sender ? SENDER : RECEIVER, 2, &params, &pipe->transport,
-                                   &pipe->blob, &pipe->blob_length);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_transport_ucx_open(pipe->sender ? SENDER : RECEIVER, 2, &params, &pipe->transport,
+                                 &pipe->blob, &pipe->blob_length));
     xm_put_le(length, pipe->blob_length, sizeof(length));
-    status = say(pipe, length, sizeof(length));
-    if (status == XM_OK) {
-        status = say(pipe, pipe->blob, pipe->blob_length);
-    }
-    return status == XM_OK ? wait_for(pipe, XM_PIPE_STAGE_LENGTH, LENGTH_SIZE) : status;
+    XM_TRY(say(pipe, length, sizeof(length)));
+    XM_TRY(say(pipe, pipe->blob, pipe->blob_length));
+    return wait_for(pipe, XM_PIPE_STAGE_LENGTH, LENGTH_SIZE);
 }
 
 /* The other end's blob is there: joins both, in the order of the ranks, which is the same at
@@ -193,7 +185,6 @@ static xm_status_t join_transport(xm_pipe_t *pipe)
     const void *blobs[2];
     size_t lengths[2], offsets[3] = {0};
     uint8_t *all = malloc(pipe->blob_length + pipe->in_want);
-    xm_status_t status;
 
     if (all == NULL) {
         return XM_NO_MEMORY("the addresses of a pipe");
@@ -206,17 +197,13 @@ static xm_status_t join_transport(xm_pipe_t *pipe)
         memcpy(all + offsets[rank], blobs[rank], lengths[rank]);
         offsets[rank + 1] = offsets[rank] + lengths[rank];
     }
-    status = xm_transport_ucx_join(pipe->transport, all, offsets);
-    if (status == XM_OK) {
-        status = xm_pipe_start(pipe);
+    XM_TRY(xm_transport_ucx_join(pipe->transport, all, offsets));
+    XM_TRY(xm_pipe_start(pipe));
+    if (pipe->sender) {
+        XM_TRY(xm_pipe_progress_thread_add(pipe));
     }
-    if (status == XM_OK && pipe->sender) {
-        status = xm_pipe_progress_thread_add(pipe);
-    }
-    if (status == XM_OK) {
-        pipe->stage = XM_PIPE_STAGE_OPEN;
-    }
-    return status;
+    pipe->stage = XM_PIPE_STAGE_OPEN;
+    return XM_OK;
 }
 
 /* Handles what was waited for, and says what is waited for next. The receiver proves itself
@@ -370,11 +357,9 @@ xm_status_t xm_pipe_connect(const xm_pipe_params_t *params,
                             const uint8_t handle[XM_PIPE_HANDLE_SIZE], xm_pipe_t **pipe)
 {
     xm_pipe_t *self = NULL;
-    xm_status_t status = xm_pipe_create(true, params->nics, params->timeout, &self);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_pipe_create(true, params->nics, params->timeout, &self));
     status = xm_pipe_read_handle(handle, &self->handle);
     if (status == XM_OK) {
         status = introduce(self);

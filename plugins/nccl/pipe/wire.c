@@ -105,11 +105,7 @@ void xm_pipe_pack_handle(const xm_pipe_handle_t *handle, uint8_t bytes[XM_PIPE_H
 /* The number of addresses is checked before they are read. */
 xm_status_t xm_pipe_read_handle(const uint8_t bytes[XM_PIPE_HANDLE_SIZE], xm_pipe_handle_t *handle)
 {
-    xm_status_t status = check_start(bytes, handle_magic, "handle");
-
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(check_start(bytes, handle_magic, "handle"));
     *handle = (xm_pipe_handle_t){.addresses.count = bytes[COUNT_AT]};
     if (handle->addresses.count < 1 || handle->addresses.count > XM_PIPE_ADDRESSES_MAX) {
         return xm_error_set(XM_ERR_CORRUPT, "a pipe's handle with %d addresses",
@@ -165,11 +161,8 @@ xm_status_t xm_pipe_read_hello(const uint8_t bytes[XM_PIPE_HELLO_SIZE],
 {
     const uint8_t *at = bytes + START_SIZE;
     uint8_t proof[XM_JOB_PROOF_SIZE];
-    xm_status_t status = check_start(bytes, hello_magic, "hello");
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(check_start(bytes, hello_magic, "hello"));
     memcpy(hello->nonce, at, XM_JOB_NONCE_SIZE);
     at += XM_JOB_NONCE_SIZE;
     hello->host = xm_get_le(at, 8);

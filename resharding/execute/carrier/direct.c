@@ -188,7 +188,6 @@ static xm_status_t direct_create(xm_executor_t *executor, const xm_executor_para
     directs_t *directs;
     int64_t count = 0;
     int pacts = 0;
-    xm_status_t status;
 
     if (!executor->transport->real_hosts || params->no_copy) {
         return XM_OK;
@@ -215,14 +214,10 @@ static xm_status_t direct_create(xm_executor_t *executor, const xm_executor_para
         return no_memory(executor);
     }
     directs->pact_count = pacts;
-    status = list_pacts(executor);
-    if (status == XM_OK) {
-        status = make_room(executor);
-    }
-    if (status == XM_OK) {
-        xm_direct_write_offers(executor);
-    }
-    return status;
+    XM_TRY(list_pacts(executor));
+    XM_TRY(make_room(executor));
+    xm_direct_write_offers(executor);
+    return XM_OK;
 }
 
 /* ---- the notice ----------------------------------------------------------------------------- */

@@ -338,10 +338,7 @@ static xm_status_t simulate_exclusive(const xm_plan_t *plan, const xm_network_t 
     exclusive_t x = {.plan = plan, .spans = spans, .count = xm_plan_transfer_count(plan)};
     xm_status_t status;
 
-    status = xm_resources_init(&x.resources, network);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_resources_init(&x.resources, network));
     status = allocate(&x);
     status = status == XM_OK ? keep_histories(&x) : status;
     status = status == XM_OK ? read_routes(&x) : status;
@@ -368,15 +365,13 @@ static xm_status_t simulate_exclusive(const xm_plan_t *plan, const xm_network_t 
 xm_status_t xm_simulate(const xm_plan_t *plan, const xm_network_t *network, xm_sharing_t sharing,
                         xm_span_t *spans, int64_t *makespan_ns)
 {
-    xm_status_t status;
-
     if (spans != NULL) {
         memset(spans, 0, (size_t)xm_plan_hops(plan) * sizeof(*spans));
     }
-    status = sharing == XM_SHARING_FAIR
-                 ? xm_simulate_fair(plan, network, spans, makespan_ns)
-                 : simulate_exclusive(plan, network, INT64_MAX, spans, makespan_ns);
-    return status == XM_OK ? xm_processors_slow(plan, network, spans, makespan_ns) : status;
+    XM_TRY(sharing == XM_SHARING_FAIR
+               ? xm_simulate_fair(plan, network, spans, makespan_ns)
+               : simulate_exclusive(plan, network, INT64_MAX, spans, makespan_ns));
+    return xm_processors_slow(plan, network, spans, makespan_ns);
 }
 
 xm_status_t xm_simulate_until(const xm_plan_t *plan, const xm_network_t *network, int64_t limit_ns,

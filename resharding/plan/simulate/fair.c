@@ -101,11 +101,7 @@ static xm_status_t find_lane(fair_t *f, int sender, int receiver, int *lane)
     lane_t *added;
 
     if (f->lane_count == f->lane_capacity) {
-        xm_status_t status = grow_lanes(f);
-
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(grow_lanes(f));
     }
     mask = (uint64_t)f->table_size - 1;
     for (at = xm_hash_pair(sender, receiver) & mask; f->table[at] != 0; at = (at + 1) & mask) {

@@ -287,7 +287,6 @@ static xm_status_t verify_transfer(verifier_t *verifier, int64_t index)
     const xm_route_t *route;
     xm_unit_task_t task;
     int receivers, stranger = -1;
-    xm_status_t status;
 
     if (transfer.task < 0 || transfer.task >= plan->task_count || transfer.route < 0 ||
         transfer.route >= plan->builder.route_count) {
@@ -318,8 +317,8 @@ static xm_status_t verify_transfer(verifier_t *verifier, int64_t index)
                             "transfer %" PRId64 " comes back to its sender, rank %d", index,
                             transfer.sender);
     }
-    status = verify_source(plan, index, &transfer, &task);
-    return status < 0 ? status : note_delivery(verifier, &transfer, &task, receivers);
+    XM_TRY(verify_source(plan, index, &transfer, &task));
+    return note_delivery(verifier, &transfer, &task, receivers);
 }
 
 /* Moves on to where a receiver's elements end. It is one when `covered` is not negative. */
