@@ -145,13 +145,11 @@ static xm_status_t store_int(const xm_cli_option_t *option, const char *what, co
 {
     bool limited = option->minimum < option->maximum;
     int64_t value;
-    xm_status_t status = xm_text_parse_int(what, text, limited ? (int64_t)option->minimum : INT_MIN,
-                                           limited ? (int64_t)option->maximum : INT_MAX, &value);
+    XM_TRY(xm_text_parse_int(what, text, limited ? (int64_t)option->minimum : INT_MIN,
+                             limited ? (int64_t)option->maximum : INT_MAX, &value));
 
-    if (status == XM_OK) {
-        *(int *)option->target = (int)value;
-    }
-    return status;
+    *(int *)option->target = (int)value;
+    return XM_OK;
 }
 
 /* The option's name with its dashes is what error sentences begin with. */

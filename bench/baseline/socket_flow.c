@@ -179,26 +179,25 @@ static xm_status_t accept_one(rb_socket_flow_t *flow, int listener)
 static xm_status_t connect_all(rb_socket_flow_t *flow, const reach_t *all, int listener)
 {
     int incoming = 0, yes = 1;
-    xm_status_t status = XM_OK;
 
-    for (int i = 0; status == XM_OK && i < flow->count; ++i) {
+    for (int i = 0; i < flow->count; ++i) {
         incoming += !flow->ends[i].sends;
         if (flow->ends[i].sends) {
-            status = greet(flow, &flow->ends[i], &all[flow->ends[i].peer]);
+            XM_TRY(greet(flow, &flow->ends[i], &all[flow->ends[i].peer]));
         }
     }
-    for (int i = 0; status == XM_OK && i < incoming; ++i) {
-        status = accept_one(flow, listener);
+    for (int i = 0; i < incoming; ++i) {
+        XM_TRY(accept_one(flow, listener));
     }
-    for (int i = 0; status == XM_OK && i < flow->count; ++i) {
+    for (int i = 0; i < flow->count; ++i) {
         int fd = flow->ends[i].socket, flags = fcntl(fd, F_GETFL);
 
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
         if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) {
-            status = xm_error_set(XM_ERR_IO, "fcntl: %s", strerror(errno));
+            return xm_error_set(XM_ERR_IO, "fcntl: %s", strerror(errno));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* Lists the ends of this rank, with a buffer for each that receives; all sends share one

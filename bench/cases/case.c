@@ -189,17 +189,15 @@ xm_status_t rb_case_scale(rb_case_t *scaled, int64_t divisor)
 xm_status_t rb_case_set_dtype(rb_case_t *one, const char *name)
 {
     int bits;
-    xm_status_t status = rb_model_dtype_bits(name, &bits);
+    XM_TRY(rb_model_dtype_bits(name, &bits));
 
-    if (status == XM_OK && bits % 8 != 0) {
-        status = XM_UNSUPPORTED("dtype '%s' has elements of %d bits; only tensors of a model may",
-                                name, bits);
+    if (bits % 8 != 0) {
+        return XM_UNSUPPORTED("dtype '%s' has elements of %d bits; only tensors of a model may",
+                              name, bits);
     }
-    if (status == XM_OK) {
-        one->element_size = bits / 8;
-        (void)snprintf(one->dtype, sizeof(one->dtype), "%s", name);
-    }
-    return status;
+    one->element_size = bits / 8;
+    (void)snprintf(one->dtype, sizeof(one->dtype), "%s", name);
+    return XM_OK;
 }
 
 /* A model's side has a text of its own; other sides are written as mesh and spec. */

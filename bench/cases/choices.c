@@ -17,17 +17,15 @@ static xm_status_t add(const char *option, const char *names, const char *word,
                        rb_choices_t *choices)
 {
     int index;
-    xm_status_t status = xm_cli_choose(option, names, word, &index);
+    XM_TRY(xm_cli_choose(option, names, word, &index));
 
-    for (int i = 0; status == XM_OK && i < choices->count; ++i) {
+    for (int i = 0; i < choices->count; ++i) {
         if (choices->items[i] == index) {
             return XM_INVALID("%s names %s twice", option, word);
         }
     }
-    if (status == XM_OK) {
-        choices->items[choices->count++] = index;
-    }
-    return status;
+    choices->items[choices->count++] = index;
+    return XM_OK;
 }
 
 /* The choices are written only when every name is right. */

@@ -26,14 +26,14 @@ static xm_status_t allocate(int capacity, rb_selection_t *selection)
 
 static xm_status_t select_all(const rb_options_t *options, rb_selection_t *selection)
 {
-    xm_status_t status = allocate(rb_suite_cases(), selection);
+    XM_TRY(allocate(rb_suite_cases(), selection));
 
-    for (int i = 0; status == XM_OK && i < rb_suite_cases(); ++i) {
+    for (int i = 0; i < rb_suite_cases(); ++i) {
         if (options->suite == RB_ANY || rb_suite_holds((rb_suite_t)options->suite, i)) {
-            status = rb_suite_case(i, &selection->cases[selection->count++]);
+            XM_TRY(rb_suite_case(i, &selection->cases[selection->count++]));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* Names are looked up among the cases of the suite, if one is given, and among all cases
@@ -201,47 +201,41 @@ static xm_status_t select_described(const rb_options_t *options, rb_selection_t 
     uint64_t sizes[XM_SWEEP_MOST] = {0};
     bool sweep = xm_sweep_given(&options->sweep);
     int count = 1;
-    xm_status_t status = sweep ? xm_sweep_sizes(&options->sweep, sizes, &count) : XM_OK;
+    XM_TRY(sweep ? xm_sweep_sizes(&options->sweep, sizes, &count) : XM_OK);
 
-    if (status == XM_OK) {
-        status = allocate(count, selection);
-    }
-    for (int i = 0; status == XM_OK && i < count; ++i) {
+    XM_TRY(allocate(count, selection));
+    for (int i = 0; i < count; ++i) {
         rb_case_t *one = &selection->cases[selection->count++];
 
-        status = describe(options, one);
-        if (status == XM_OK && sweep) {
-            status = fit(options, sizes[i], one);
+        XM_TRY(describe(options, one));
+        if (sweep) {
+            XM_TRY(fit(options, sizes[i], one));
         }
         /* Sizes that come to the same tensor are one case. */
-        if (status == XM_OK && i > 0 && sweep && one->shape[0] == one[-1].shape[0]) {
+        if (i > 0 && sweep && one->shape[0] == one[-1].shape[0]) {
             rb_case_clear(one);
             *one = (rb_case_t){0};
             --selection->count;
         }
     }
-    return status;
+    return XM_OK;
 }
 
 static xm_status_t select_boundary(const rb_options_t *options, rb_selection_t *selection)
 {
-    xm_status_t status = allocate(1, selection);
+    XM_TRY(allocate(1, selection));
 
-    return status < 0 ? status
-                      : rb_boundary_load(options->plan, options->boundary,
-                                         &selection->cases[selection->count++]);
+    return rb_boundary_load(options->plan, options->boundary,
+                            &selection->cases[selection->count++]);
 }
 
 static xm_status_t select_files(const rb_options_t *options, rb_selection_t *selection)
 {
-    xm_status_t status = allocate(1, selection);
+    XM_TRY(allocate(1, selection));
 
-    if (status == XM_OK) {
-        rb_case_of_model(
-            &(rb_model_request_t){.model_config = options->model_config, .packed = true},
-            &selection->cases[selection->count++]);
-    }
-    return status;
+    rb_case_of_model(&(rb_model_request_t){.model_config = options->model_config, .packed = true},
+                     &selection->cases[selection->count++]);
+    return XM_OK;
 }
 
 /* Options that concern one tensor are refused for models, rather than ignored. */

@@ -156,9 +156,9 @@ static xm_status_t furnish_host(const holder_t *holder, int host)
 
 static xm_status_t connect_host(const holder_t *holder, int host)
 {
-    xm_status_t status = configure(holder, host, "ip", host_links);
+    XM_TRY(configure(holder, host, "ip", host_links));
 
-    return status == XM_OK ? configure(holder, host, "tc", host_queues) : status;
+    return configure(holder, host, "tc", host_queues);
 }
 
 /*

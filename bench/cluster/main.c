@@ -285,16 +285,14 @@ static char *join_words(char *const *words)
 static xm_status_t set_variables(const rb_cluster_shape_t *shape, int host)
 {
     char text[512], folder[PATH_MAX];
-    xm_status_t status = rb_cluster_state_folder(folder, sizeof(folder));
+    XM_TRY(rb_cluster_state_folder(folder, sizeof(folder)));
 
-    if (status == XM_OK &&
-        (setenv(RB_CLUSTER_STATE_DIR, folder, 1) != 0 ||
-         (host != RB_EMULATED_HEAD &&
-          setenv("XM_NICS", rb_cluster_shape_nics(shape, host, 0, 1, text, sizeof(text)), 1) !=
-              0))) {
-        status = xm_error_set(XM_ERR_NO_MEMORY, "cannot set XM_NICS: %s", strerror(errno));
+    if (setenv(RB_CLUSTER_STATE_DIR, folder, 1) != 0 ||
+        (host != RB_EMULATED_HEAD &&
+         setenv("XM_NICS", rb_cluster_shape_nics(shape, host, 0, 1, text, sizeof(text)), 1) != 0)) {
+        return xm_error_set(XM_ERR_NO_MEMORY, "cannot set XM_NICS: %s", strerror(errno));
     }
-    return status;
+    return XM_OK;
 }
 
 /* Runs the command in place of this process; it returns only on failure. */

@@ -66,12 +66,10 @@ xm_status_t rb_cluster_state_folder(char *buffer, size_t size)
 static xm_status_t path_of(const char *name, char *path, size_t size)
 {
     char folder[PATH_MAX - 64];
-    xm_status_t status = rb_cluster_state_folder(folder, sizeof(folder));
+    XM_TRY(rb_cluster_state_folder(folder, sizeof(folder)));
 
-    if (status == XM_OK) {
-        (void)snprintf(path, size, "%s/%s.json", folder, name);
-    }
-    return status;
+    (void)snprintf(path, size, "%s/%s.json", folder, name);
+    return XM_OK;
 }
 
 /* Tries for a while to get the lock. */

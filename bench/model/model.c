@@ -134,16 +134,16 @@ static xm_status_t load_meshes(const rb_model_request_t *request, const case_t *
 static xm_status_t load_tensors(const rb_model_request_t *request, const case_t *built_in,
                                 const rb_shard_table_t *table, int stages, rb_tensor_list_t *list)
 {
-    xm_status_t status = built_in != NULL ? rb_model_family(built_in->family, list)
-                                          : rb_model_file_read(request->model_config, list);
+    XM_TRY(built_in != NULL ? rb_model_family(built_in->family, list)
+                            : rb_model_file_read(request->model_config, list));
 
-    if (status == XM_OK && table->head_size > 0) {
+    if (table->head_size > 0) {
         list->head_size = table->head_size;
     }
-    if (status == XM_OK && request->scale > 1) {
-        status = rb_tensor_list_scale(list, request->scale, stages);
+    if (request->scale > 1) {
+        XM_TRY(rb_tensor_list_scale(list, request->scale, stages));
     }
-    return status;
+    return XM_OK;
 }
 
 /* The serving side's ranks follow the training side's: two disjoint sets. */

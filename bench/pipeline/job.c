@@ -158,42 +158,34 @@ static xm_status_t make_network(job_t *job)
 static xm_status_t plan_size(const char *path, int *hosts, int *devices)
 {
     ap_plan_t *plan;
-    xm_status_t status = ap_plan_load(path, &plan);
+    XM_TRY(ap_plan_load(path, &plan));
 
-    if (status == XM_OK) {
-        *hosts = ap_plan_info(plan)->hosts;
-        *devices = ap_plan_info(plan)->devices_per_host;
-        ap_plan_destroy(plan);
-    }
-    return status;
+    *hosts = ap_plan_info(plan)->hosts;
+    *devices = ap_plan_info(plan)->devices_per_host;
+    ap_plan_destroy(plan);
+    return XM_OK;
 }
 
 /* Checks everything that can be wrong with what is asked for, before anything moves. */
 static xm_status_t prepare_job(job_t *job)
 {
     const rb_pipeline_options_t *o = job->options;
-    xm_status_t status = plan_size(o->plans[0], &job->plan_hosts, &job->plan_devices);
+    XM_TRY(plan_size(o->plans[0], &job->plan_hosts, &job->plan_devices));
 
-    for (size_t i = 1; i < o->plan_count && status == XM_OK; ++i) {
+    for (size_t i = 1; i < o->plan_count; ++i) {
         int hosts, devices;
 
-        status = plan_size(o->plans[i], &hosts, &devices);
-        if (status == XM_OK && (hosts != job->plan_hosts || devices != job->plan_devices)) {
-            status = XM_INVALID(
+        XM_TRY(plan_size(o->plans[i], &hosts, &devices));
+        if (hosts != job->plan_hosts || devices != job->plan_devices) {
+            return XM_INVALID(
                 "plans of one job are for one cluster: %s is for %d x %d devices, %s for %d x %d",
                 o->plans[0], job->plan_hosts, job->plan_devices, o->plans[i], hosts, devices);
         }
     }
-    if (status == XM_OK) {
-        status = rb_host_map_of_worker(job->worker, &job->hosts);
-    }
-    if (status == XM_OK) {
-        status = check_hosts(job);
-    }
-    if (status == XM_OK) {
-        status = check_cores(job);
-    }
-    return status == XM_OK ? make_network(job) : status;
+    XM_TRY(rb_host_map_of_worker(job->worker, &job->hosts));
+    XM_TRY(check_hosts(job));
+    XM_TRY(check_cores(job));
+    return make_network(job);
 }
 
 /* The same on every rank; agree_on_plan() makes sure. */

@@ -63,12 +63,10 @@ xm_status_t rb_pipeline_options_parse(int argc, char *const *argv, rb_pipeline_o
 
 xm_status_t rb_pipeline_options_check_outputs(const rb_pipeline_options_t *options)
 {
-    xm_status_t status = xm_file_check_output("--json-file", options->json.file);
+    XM_TRY(xm_file_check_output("--json-file", options->json.file));
 
-    if (status == XM_OK) {
-        status = xm_file_check_output("--trace", options->trace_path);
-    }
-    return status == XM_OK ? xm_file_check_output("--plot", options->plot_path) : status;
+    XM_TRY(xm_file_check_output("--trace", options->trace_path));
+    return xm_file_check_output("--plot", options->plot_path);
 }
 
 /* One NIC for each host, since plans know no more. */

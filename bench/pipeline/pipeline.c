@@ -88,22 +88,18 @@ static xm_status_t make_layout(const ap_plan_side_t *side, const char *cuts, con
 static xm_status_t fill_batch(const ap_plan_boundary_t *boundary, rb_way_t *way, xm_tensor_t *batch)
 {
     bool back = way->from > way->to;
-    xm_status_t status = XM_OK;
 
-    for (int i = 0; i <= boundary->more_count && status == XM_OK; ++i) {
+    for (int i = 0; i <= boundary->more_count; ++i) {
         const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(boundary, i);
         size_t length = strlen(way->dtype);
 
         (void)snprintf(way->dtype + length, sizeof(way->dtype) - length, "%s%s", i > 0 ? "," : "",
                        tensor.dtype);
         batch[i].element_bits = 8 * (int)tensor.element_size;
-        status = make_layout(way->src, back ? tensor.dst : tensor.src, tensor.shape, &batch[i].src);
-        if (status == XM_OK) {
-            status =
-                make_layout(way->dst, back ? tensor.src : tensor.dst, tensor.shape, &batch[i].dst);
-        }
+        XM_TRY(make_layout(way->src, back ? tensor.dst : tensor.src, tensor.shape, &batch[i].src));
+        XM_TRY(make_layout(way->dst, back ? tensor.src : tensor.dst, tensor.shape, &batch[i].dst));
     }
-    return status;
+    return XM_OK;
 }
 
 /* The boundary's own strategy and scheduler are used, as the plan's prices assume them. */
@@ -174,18 +170,12 @@ static xm_status_t simulate(const rb_pipeline_params_t *params, rb_pipeline_t *p
     ap_plan_simulation_t simulation = AP_PLAN_SIMULATION_INIT;
     const char *name =
         params->schedule != NULL ? params->schedule : ap_plan_info(pipeline->plan)->schedule;
-    xm_status_t status = ap_schedule_find(name, &simulation.kind);
+    XM_TRY(ap_schedule_find(name, &simulation.kind));
 
-    if (status == XM_OK) {
-        status = ap_plan_check_schedule(simulation.kind);
-    }
-    if (status == XM_OK) {
-        simulation.profile = params->profile;
-        simulation.micro_batches = params->micro_batches;
-        status = ap_plan_simulate(pipeline->plan, &simulation, &pipeline->schedule,
-                                  &pipeline->predicted);
-    }
-    return status;
+    XM_TRY(ap_plan_check_schedule(simulation.kind));
+    simulation.profile = params->profile;
+    simulation.micro_batches = params->micro_batches;
+    return ap_plan_simulate(pipeline->plan, &simulation, &pipeline->schedule, &pipeline->predicted);
 }
 
 /* Simulates the same passes with transfers that take no time: the difference is what

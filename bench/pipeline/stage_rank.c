@@ -157,19 +157,15 @@ static xm_status_t receive(rb_stage_rank_t *rank, rb_stage_channel_t *stage_chan
 {
     bool may_sleep;
     int64_t when;
-    xm_status_t status = advance(rank, &may_sleep);
+    XM_TRY(advance(rank, &may_sleep));
 
-    while (status == XM_OK && !rb_stage_channel_has_arrived(stage_channel, &when)) {
-        status = rest(rank, may_sleep, INT64_MAX);
-        if (status == XM_OK) {
-            status = advance(rank, &may_sleep);
-        }
+    while (!rb_stage_channel_has_arrived(stage_channel, &when)) {
+        XM_TRY(rest(rank, may_sleep, INT64_MAX));
+        XM_TRY(advance(rank, &may_sleep));
     }
-    if (status == XM_OK) {
-        rb_stage_channel_take(stage_channel);
-        rank->clock = when > rank->clock ? when : rank->clock;
-    }
-    return status;
+    rb_stage_channel_take(stage_channel);
+    rank->clock = when > rank->clock ? when : rank->clock;
+    return XM_OK;
 }
 
 /* A send is handed over and costs the device nothing. What passes over stages goes and comes with
@@ -177,19 +173,18 @@ static xm_status_t receive(rb_stage_rank_t *rank, rb_stage_channel_t *stage_chan
 static xm_status_t run_transfers(rb_stage_rank_t *rank, int use)
 {
     bool sends = use == SEND_ACTIVATION || use == SEND_GRADIENT, may_sleep;
-    xm_status_t status = XM_OK;
 
-    for (int i = 0; i < rank->end_count && status == XM_OK; ++i) {
+    for (int i = 0; i < rank->end_count; ++i) {
         if (rank->ends[i].use != use) {
             continue;
         }
         if (sends) {
             rb_stage_channel_offer(rank->ends[i].channel);
         } else {
-            status = receive(rank, rank->ends[i].channel);
+            XM_TRY(receive(rank, rank->ends[i].channel));
         }
     }
-    return status == XM_OK && sends ? advance(rank, &may_sleep) : status;
+    return sends ? advance(rank, &may_sleep) : XM_OK;
 }
 
 static xm_status_t run_entry(rb_stage_rank_t *rank, int index)

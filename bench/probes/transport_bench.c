@@ -301,18 +301,17 @@ static xm_status_t allocate(slot_t *slot)
 /* The number of ranks is fixed by the kind of measurement. */
 static xm_status_t run(slot_t *slot)
 {
-    xm_status_t status =
-        xm_worker_size(slot->worker) == RANKS
-            ? allocate(slot)
-            : XM_INVALID("%d ranks were started, two are needed", xm_worker_size(slot->worker));
+    XM_TRY(xm_worker_size(slot->worker) == RANKS
+               ? allocate(slot)
+               : XM_INVALID("%d ranks were started, two are needed", xm_worker_size(slot->worker)));
 
-    if (status == XM_OK && slot->rank == 0) {
+    if (slot->rank == 0) {
         print_head(slot);
     }
-    for (int i = 0; i < slot->options->size_count && status == XM_OK; ++i) {
-        status = measure(slot, (uint64_t)i);
+    for (int i = 0; i < slot->options->size_count; ++i) {
+        XM_TRY(measure(slot, (uint64_t)i));
     }
-    return status;
+    return XM_OK;
 }
 
 /* Prints the sentence of a failure: on rank 0, or where nobody else can speak for the

@@ -143,12 +143,10 @@ static xm_status_t arrange(rb_lane_t *lane, int64_t slack_ns)
 /* Each lane is arranged by itself. */
 xm_status_t rb_lanes_arrange(rb_lanes_t *lanes, int64_t slack_ns)
 {
-    xm_status_t status = XM_OK;
-
-    for (int l = 0; status == XM_OK && l < lanes->count; ++l) {
-        status = arrange(&lanes->lanes[l], slack_ns);
+    for (int l = 0; l < lanes->count; ++l) {
+        XM_TRY(arrange(&lanes->lanes[l], slack_ns));
     }
-    return status;
+    return XM_OK;
 }
 
 size_t rb_lanes_bars(const rb_lanes_t *lanes)

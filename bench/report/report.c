@@ -69,9 +69,9 @@ xm_status_t rb_report_create(const rb_job_info_t *job, rb_report_t **report)
 static xm_status_t dump_plan(const char *path, const xm_plan_t *plan)
 {
     FILE *file;
-    xm_status_t status = xm_file_create(path, &file);
+    XM_TRY(xm_file_create(path, &file));
 
-    return status == XM_OK ? xm_file_close(file, path, xm_plan_write_json(plan, file)) : status;
+    return xm_file_close(file, path, xm_plan_write_json(plan, file));
 }
 
 /* Errors of the outputs do not keep the row from being printed. */

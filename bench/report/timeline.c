@@ -153,18 +153,16 @@ static bool is_sender(const figure_t *figure, const rb_record_t *record)
  * overlap. */
 static xm_status_t collect_overlapping(figure_t *figure)
 {
-    xm_status_t status = XM_OK;
-
-    for (size_t i = 0; status == XM_OK && i < figure->result->record_count; ++i) {
+    for (size_t i = 0; i < figure->result->record_count; ++i) {
         const rb_record_t *record = &figure->result->records[i];
 
         if (record->chunk > 0) {
             continue;
         }
-        status = add(figure, &figure->measured, record->transfer, record->hop,
-                     is_sender(figure, record), (xm_span_t){record->start_ns, record->end_ns});
+        XM_TRY(add(figure, &figure->measured, record->transfer, record->hop,
+                   is_sender(figure, record), (xm_span_t){record->start_ns, record->end_ns}));
     }
-    return status;
+    return XM_OK;
 }
 
 /* A total order, so that equal runs give equal figures. */

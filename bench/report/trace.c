@@ -123,7 +123,6 @@ static xm_status_t append_planned(rb_trace_t *trace, const rb_result_t *result,
                                   const xm_span_t *spans, int64_t *end)
 {
     const xm_plan_t *plan = result->prepared->plan;
-    xm_status_t status = XM_OK;
 
     for (int64_t t = 0; t < xm_plan_transfer_count(plan); ++t) {
         const xm_transfer_t transfer = xm_plan_transfer(plan, t);
@@ -132,18 +131,18 @@ static xm_status_t append_planned(rb_trace_t *trace, const rb_result_t *result,
         for (int hop = 0; hop < route->count; ++hop, ++spans) {
             int ranks[] = {xm_hop_sender(&transfer, route, hop), route->ranks[hop]};
 
-            for (int i = 0; status == XM_OK && ranks[0] != ranks[1] && i < 2; ++i) {
-                status = append(trace, result,
-                                &(rb_record_t){.transfer = t,
-                                               .hop = hop,
-                                               .rank = ranks[i],
-                                               .start_ns = spans->start_ns,
-                                               .end_ns = spans->end_ns},
-                                true, end);
+            for (int i = 0; ranks[0] != ranks[1] && i < 2; ++i) {
+                XM_TRY(append(trace, result,
+                              &(rb_record_t){.transfer = t,
+                                             .hop = hop,
+                                             .rank = ranks[i],
+                                             .start_ns = spans->start_ns,
+                                             .end_ns = spans->end_ns},
+                              true, end));
             }
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* The planned times are simulated anew, since plans do not keep them. */

@@ -244,26 +244,15 @@ static xm_status_t run_cases(job_t *job)
  * others learn of it. */
 static xm_status_t run(job_t *job, xm_status_t parsed)
 {
-    xm_status_t status = rb_share_status(job->worker, parsed);
+    XM_TRY(rb_share_status(job->worker, parsed));
 
-    if (status == XM_OK) {
-        status = rb_share_status(job->worker, check_request(job));
-    }
-    if (status == XM_OK) {
-        status = check_settings(job);
-    }
-    if (status == XM_OK) {
-        status = agree_on_rates(job);
-    }
-    if (status == XM_OK) {
-        status =
-            rb_share_status(job->worker, rb_prepared_list_create(&job->selection, &job->hosts,
-                                                                 job->network, &job->prepared));
-    }
-    if (status == XM_OK) {
-        status = introduce_ranks(job);
-    }
-    return status == XM_OK ? run_cases(job) : status;
+    XM_TRY(rb_share_status(job->worker, check_request(job)));
+    XM_TRY(check_settings(job));
+    XM_TRY(agree_on_rates(job));
+    XM_TRY(rb_share_status(job->worker, rb_prepared_list_create(&job->selection, &job->hosts,
+                                                                job->network, &job->prepared)));
+    XM_TRY(introduce_ranks(job));
+    return run_cases(job);
 }
 
 /*

@@ -40,10 +40,8 @@ xm_status_t rb_cluster_create(const rb_options_t *options, const rb_selection_t 
  * refuse. */
 xm_status_t rb_cluster_check(const rb_selection_t *selection, const rb_host_map_t *hosts)
 {
-    xm_status_t status = XM_OK;
-
-    for (int i = 0; status == XM_OK && i < selection->count; ++i) {
-        status = rb_prepare_check(&selection->cases[i], hosts);
+    for (int i = 0; i < selection->count; ++i) {
+        XM_TRY(rb_prepare_check(&selection->cases[i], hosts));
     }
-    return status;
+    return XM_OK;
 }

@@ -81,12 +81,9 @@ xm_status_t rb_device_buffers_create(const rb_tile_buffers_t *host, int local,
  * noticed. */
 xm_status_t rb_device_buffers_upload(const rb_device_buffers_t *buffers)
 {
-    xm_status_t status =
-        xm_memory_copy(buffers->space, buffers->src, buffers->host->src, buffers->src_bytes);
+    XM_TRY(xm_memory_copy(buffers->space, buffers->src, buffers->host->src, buffers->src_bytes));
 
-    return status == XM_OK ? xm_memory_copy(buffers->space, buffers->dst, buffers->host->dst,
-                                            buffers->dst_bytes)
-                           : status;
+    return xm_memory_copy(buffers->space, buffers->dst, buffers->host->dst, buffers->dst_bytes);
 }
 
 xm_status_t rb_device_buffers_download(const rb_device_buffers_t *buffers)

@@ -305,21 +305,18 @@ static xm_status_t measure_side(xm_worker_t *worker, const xm_plan_t *plan, bool
                                 rb_changes_t pattern, double density, rb_update_work_t *work)
 {
     passes_t own = {0};
-    xm_status_t status = XM_OK;
 
-    for (int t = 0; status == XM_OK && t < xm_plan_tensors(plan); ++t) {
+    for (int t = 0; t < xm_plan_tensors(plan); ++t) {
         side_t side = {
             .plan = plan, .tensor = t, .rank = xm_worker_rank(worker), .applies = applies};
 
-        status = rehearse(worker, &side, pattern, density, &own);
+        XM_TRY(rehearse(worker, &side, pattern, density, &own));
     }
-    if (status == XM_OK && !applies) {
-        status = gather(worker, own.copied, false, &work->copied);
-        status = status == XM_OK ? gather(worker, own.busy, true, &work->busy) : status;
+    if (!applies) {
+        XM_TRY(gather(worker, own.copied, false, &work->copied));
+        XM_TRY(gather(worker, own.busy, true, &work->busy));
     }
-    return status == XM_OK
-               ? gather(worker, own.seconds, false, applies ? &work->applied : &work->found)
-               : status;
+    return gather(worker, own.seconds, false, applies ? &work->applied : &work->found);
 }
 
 /* ---- agreements and NICs --------------------------------------------------------------------- */
@@ -507,11 +504,11 @@ static xm_status_t measure(xm_worker_t *worker, const xm_plan_t *plan, rb_change
                            double density, double share, const shape_t *shape,
                            rb_update_work_t *work)
 {
-    xm_status_t status = measure_side(worker, plan, false, pattern, density, work);
+    XM_TRY(measure_side(worker, plan, false, pattern, density, work));
 
-    status = status == XM_OK ? measure_side(worker, plan, true, pattern, density, work) : status;
-    status = status == XM_OK ? measure_agreement(worker, &work->agreed) : status;
-    return status == XM_OK ? measure_stream(worker, plan, share, shape, &work->streamed) : status;
+    XM_TRY(measure_side(worker, plan, true, pattern, density, work));
+    XM_TRY(measure_agreement(worker, &work->agreed));
+    return measure_stream(worker, plan, share, shape, &work->streamed);
 }
 
 /* ---- the prediction -------------------------------------------------------------------------- */

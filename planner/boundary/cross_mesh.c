@@ -273,13 +273,13 @@ xm_status_t ap_cross_mesh_cost(ap_cross_mesh_t *cross_mesh,
 {
     moved_hosts_t moved;
     cost_key_t key;
-    xm_status_t status = make_key(cross_mesh, transfer, &key, &moved);
+    XM_TRY(make_key(cross_mesh, transfer, &key, &moved));
 
-    if (status == XM_OK && transfer->count == 0) {
+    if (transfer->count == 0) {
         *cost = (ap_cross_mesh_cost_t){0};
         return XM_OK;
     }
-    return status == XM_OK ? look_up(cross_mesh, transfer, &key, cost) : status;
+    return look_up(cross_mesh, transfer, &key, cost);
 }
 
 /* A cost that is known is the best bound of itself. Of several tensors, the slowest alone is a

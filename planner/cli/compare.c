@@ -270,16 +270,14 @@ static json_t *to_json(const compare_options_t *o, const ap_planner_params_t *pa
 static xm_status_t give(const compare_options_t *o, const ap_planner_params_t *params,
                         const ap_like_result_t *results, int count)
 {
-    xm_status_t status = XM_OK;
-
     if (xm_cli_wants_json(&o->json)) {
-        status = xm_cli_give_json(&o->json, to_json(o, params, results, count));
+        XM_TRY(xm_cli_give_json(&o->json, to_json(o, params, results, count)));
     }
-    if (status == XM_OK && !o->json.print) {
+    if (!o->json.print) {
         print_table(o, params, results, count);
-        status = xm_cli_flush();
+        XM_TRY(xm_cli_flush());
     }
-    return status;
+    return XM_OK;
 }
 
 /* Runs the rows one after the other, so that no search slows another down and their times can be

@@ -55,9 +55,9 @@ typedef struct probe_options {
 /* The files that this process will write. Of several ranks only the first does. */
 static xm_status_t check_outputs(const probe_options_t *o)
 {
-    xm_status_t status = xm_file_check_output("--output", o->output);
+    XM_TRY(xm_file_check_output("--output", o->output));
 
-    return status == XM_OK ? xm_file_check_output("--json-file", o->json.file) : status;
+    return xm_file_check_output("--json-file", o->json.file);
 }
 
 /* Options that need each other. */

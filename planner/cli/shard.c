@@ -364,16 +364,15 @@ static xm_status_t make_training_graph(const char *name, const shard_options_t *
 static xm_status_t set_cuts(const shard_options_t *o, bool profile, ap_cost_mesh_t *mesh)
 {
     const ap_planner_preset_t *row = NULL;
-    xm_status_t status = o->like != NULL ? ap_planner_preset_find(o->like, &row) : XM_OK;
+    XM_TRY(o->like != NULL ? ap_planner_preset_find(o->like, &row) : XM_OK);
 
-    if (status == XM_OK && row != NULL) {
-        status = ap_like_shard_check(row);
+    if (row != NULL) {
+        XM_TRY(ap_like_shard_check(row));
     }
-    if (status == XM_OK && profile && !o->even) {
+    if (profile && !o->even) {
         ap_cost_mesh_allow_uneven(mesh);
     }
-    return status == XM_OK && row != NULL && row->by_speed ? ap_cost_mesh_allow_ratio(mesh)
-                                                           : status;
+    return row != NULL && row->by_speed ? ap_cost_mesh_allow_ratio(mesh) : XM_OK;
 }
 
 /* Levels of effort, as Rhino has them: from one completion of no annotation over greedy halving

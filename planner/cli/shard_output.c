@@ -58,22 +58,21 @@ xm_status_t ap_shard_files_write(const ap_shard_files_t *files, const char *mode
                                  const ap_memory_curve_t *curve, const ap_frontend_notes_t *notes)
 {
     const export_job_t job = {.model = model, .solution = solution, .notes = notes};
-    xm_status_t status = XM_OK;
 
     if (files->plot != NULL) {
-        status = ap_memory_curve_plot(curve, solution->graph, ap_graph_name(solution->graph),
-                                      files->plot);
+        XM_TRY(ap_memory_curve_plot(curve, solution->graph, ap_graph_name(solution->graph),
+                                    files->plot));
     }
-    if (status == XM_OK && files->jax != NULL) {
-        status = ap_output_file_write(files->jax, put_jax, &job);
+    if (files->jax != NULL) {
+        XM_TRY(ap_output_file_write(files->jax, put_jax, &job));
     }
-    if (status == XM_OK && files->hlo != NULL) {
-        status = ap_output_file_write(files->hlo, put_hlo, &job);
+    if (files->hlo != NULL) {
+        XM_TRY(ap_output_file_write(files->hlo, put_hlo, &job));
     }
-    if (status == XM_OK && files->torch != NULL) {
-        status = ap_output_file_write(files->torch, put_torch, &job);
+    if (files->torch != NULL) {
+        XM_TRY(ap_output_file_write(files->torch, put_torch, &job));
     }
-    return status;
+    return XM_OK;
 }
 
 static void put_numbers(FILE *stream, const int64_t *number, size_t count, bool last)

@@ -56,14 +56,12 @@ xm_status_t ap_cost_model_create_hosts(const xm_cluster_profile_t *profile,
                                        const xm_cluster_device_t *device, double nic,
                                        ap_cost_model_t **model)
 {
-    xm_status_t status = create(profile, NULL, model);
+    XM_TRY(create(profile, NULL, model));
 
-    if (status == XM_OK) {
-        (*model)->chosen = true;
-        (*model)->device = *device;
-        (*model)->nic = nic;
-    }
-    return status;
+    (*model)->chosen = true;
+    (*model)->device = *device;
+    (*model)->nic = nic;
+    return XM_OK;
 }
 
 xm_status_t ap_cost_model_create_alpa(const ap_alpa_params_t *params, ap_cost_model_t **model)

@@ -65,14 +65,12 @@ xm_status_t ap_strategy_open(const ap_sharding_rule_t *rule, ap_strategy_t *stra
 xm_status_t ap_strategy_copy(const ap_sharding_rule_t *rule, const ap_strategy_t *from,
                              ap_strategy_t *strategy)
 {
-    xm_status_t status = ap_strategy_open(rule, strategy);
+    XM_TRY(ap_strategy_open(rule, strategy));
 
-    if (status == XM_OK) {
-        memcpy(strategy->collective, from->collective, block_bytes(rule));
-        strategy->devices = from->devices;
-        strategy->collective_count = from->collective_count;
-    }
-    return status;
+    memcpy(strategy->collective, from->collective, block_bytes(rule));
+    strategy->devices = from->devices;
+    strategy->collective_count = from->collective_count;
+    return XM_OK;
 }
 
 void ap_strategy_release(ap_strategy_t *strategy)

@@ -18,9 +18,9 @@ xm_status_t ap_graph_make_layers(const ap_graph_t *forward, const ap_layering_t 
         return XM_ERR_INVALID_ARGUMENT;
     }
     ap_layering_t own = AP_LAYERING_INIT;
-    xm_status_t status = XM_PARAMS_COPY(ap_layering_t, &own, how);
+    XM_TRY(XM_PARAMS_COPY(ap_layering_t, &own, how));
 
-    return status == XM_OK ? ap_layering_apply(forward, &own, layered, NULL) : status;
+    return ap_layering_apply(forward, &own, layered, NULL);
 }
 
 xm_status_t ap_planner_plan(const ap_planner_params_t *params, ap_plan_t **plan,
@@ -105,13 +105,10 @@ xm_status_t ap_plan_table(const ap_plan_t *plan, char **text)
         return XM_ERR_INVALID_ARGUMENT;
     }
     ap_door_text_t door;
-    xm_status_t status = ap_door_text_open(&door, __func__, text);
+    XM_TRY(ap_door_text_open(&door, __func__, text));
 
-    if (status == XM_OK) {
-        ap_plan_print(plan, door.stream);
-        status = ap_door_text_close(&door, XM_OK, text);
-    }
-    return status;
+    ap_plan_print(plan, door.stream);
+    return ap_door_text_close(&door, XM_OK, text);
 }
 
 xm_status_t ap_explanation_table(const ap_explanation_t *explanation, char **text)
@@ -120,13 +117,10 @@ xm_status_t ap_explanation_table(const ap_explanation_t *explanation, char **tex
         return XM_ERR_INVALID_ARGUMENT;
     }
     ap_door_text_t door;
-    xm_status_t status = ap_door_text_open(&door, __func__, text);
+    XM_TRY(ap_door_text_open(&door, __func__, text));
 
-    if (status == XM_OK) {
-        ap_explanation_print(explanation, door.stream);
-        status = ap_door_text_close(&door, XM_OK, text);
-    }
-    return status;
+    ap_explanation_print(explanation, door.stream);
+    return ap_door_text_close(&door, XM_OK, text);
 }
 
 xm_status_t ap_export_plan_text(const ap_plan_t *plan, ap_export_form_t form, char **text)
@@ -135,10 +129,7 @@ xm_status_t ap_export_plan_text(const ap_plan_t *plan, ap_export_form_t form, ch
         return XM_ERR_INVALID_ARGUMENT;
     }
     ap_door_text_t door;
-    xm_status_t status = ap_door_text_open(&door, __func__, text);
+    XM_TRY(ap_door_text_open(&door, __func__, text));
 
-    if (status == XM_OK) {
-        status = ap_door_text_close(&door, ap_export_plan(plan, form, door.stream), text);
-    }
-    return status;
+    return ap_door_text_close(&door, ap_export_plan(plan, form, door.stream), text);
 }

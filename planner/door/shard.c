@@ -124,12 +124,9 @@ xm_status_t ap_export_sharding(const ap_sharding_t *sharding, const ap_frontend_
         return XM_ERR_INVALID_ARGUMENT;
     }
     ap_door_text_t door;
-    xm_status_t status = ap_door_text_open(&door, __func__, text);
+    XM_TRY(ap_door_text_open(&door, __func__, text));
 
-    if (status == XM_OK) {
-        status = ap_door_text_close(&door, export_to(sharding, notes, form, door.stream), text);
-    }
-    return status;
+    return ap_door_text_close(&door, export_to(sharding, notes, form, door.stream), text);
 }
 
 xm_status_t ap_export_sharding_hlo(const ap_sharding_t *sharding, const ap_frontend_notes_t *notes,

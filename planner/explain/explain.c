@@ -314,24 +314,18 @@ static xm_status_t explain_order(const ap_explain_context_t *context, ap_explana
 
 static xm_status_t explain_all(ap_explain_context_t *context, ap_explanation_t *explanation)
 {
-    xm_status_t status = explain_batches(context, explanation);
+    XM_TRY(explain_batches(context, explanation));
 
-    if (status == XM_OK) {
-        status = explain_order(context, explanation);
+    XM_TRY(explain_order(context, explanation));
+    XM_TRY(explain_count(context, explanation));
+    XM_TRY(ap_explain_schedule(context, explanation));
+    for (int i = 0; i < ap_plan_stages(context->plan); ++i) {
+        XM_TRY(ap_explain_stage(context, i, explanation));
     }
-    if (status == XM_OK) {
-        status = explain_count(context, explanation);
+    for (int i = 0; i < ap_plan_boundaries(context->plan); ++i) {
+        XM_TRY(explain_boundary(context, i, explanation));
     }
-    if (status == XM_OK) {
-        status = ap_explain_schedule(context, explanation);
-    }
-    for (int i = 0; i < ap_plan_stages(context->plan) && status == XM_OK; ++i) {
-        status = ap_explain_stage(context, i, explanation);
-    }
-    for (int i = 0; i < ap_plan_boundaries(context->plan) && status == XM_OK; ++i) {
-        status = explain_boundary(context, i, explanation);
-    }
-    return status;
+    return XM_OK;
 }
 
 /* Reads a file in the layers that the plan was made of; where the plan does not say how, in as
@@ -339,14 +333,14 @@ static xm_status_t explain_all(ap_explain_context_t *context, ap_explanation_t *
 static xm_status_t open_model(ap_planner_params_t *params, const ap_plan_info_t *info,
                               ap_planner_setup_t *setup)
 {
-    xm_status_t status = ap_planner_setup_open(params, 0.0, setup);
+    XM_TRY(ap_planner_setup_open(params, 0.0, setup));
 
-    if (status == XM_OK && setup->graph != NULL && ap_graph_layers(setup->graph) != info->layers) {
+    if (setup->graph != NULL && ap_graph_layers(setup->graph) != info->layers) {
         ap_planner_setup_close(setup);
         params->layering.layers = info->layers;
-        status = ap_planner_setup_open(params, 0.0, setup);
+        XM_TRY(ap_planner_setup_open(params, 0.0, setup));
     }
-    return status;
+    return XM_OK;
 }
 
 /* Checks that the graph is the plan's: a file may have changed since, or the plan may not say how

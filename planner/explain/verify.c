@@ -370,24 +370,18 @@ static xm_status_t open_model(verification_t *v)
 
 static xm_status_t verify(verification_t *v)
 {
-    xm_status_t status = check_question(v);
+    XM_TRY(check_question(v));
 
-    if (status == XM_OK) {
-        status = open_model(v);
+    XM_TRY(open_model(v));
+    for (int i = 0; i < ap_plan_stages(v->plan); ++i) {
+        XM_TRY(check_stage(v, i));
     }
-    for (int i = 0; i < ap_plan_stages(v->plan) && status == XM_OK; ++i) {
-        status = check_stage(v, i);
+    for (int i = 0; i < ap_plan_boundaries(v->plan); ++i) {
+        XM_TRY(check_boundary(v, i));
     }
-    for (int i = 0; i < ap_plan_boundaries(v->plan) && status == XM_OK; ++i) {
-        status = check_boundary(v, i);
-    }
-    if (status == XM_OK) {
-        status = check_resting(v);
-    }
-    if (status == XM_OK) {
-        status = check_in_flight(v);
-    }
-    return status == XM_OK ? check_step(v) : status;
+    XM_TRY(check_resting(v));
+    XM_TRY(check_in_flight(v));
+    return check_step(v);
 }
 
 /* Verifies a plan with its hosts in their order, as asked on the profile in the same order. */

@@ -94,17 +94,16 @@ static xm_status_t check_once(const marks_t *marks)
 static xm_status_t mark_op(marks_t *marks, int o)
 {
     const ap_sharding_rule_t *rule = &marks->graph->ops[o].rule;
-    xm_status_t status = XM_OK;
 
     /* A factor that a later term marks concerns the earlier ones too: hence twice. */
     for (int round = 0; round < 2; ++round) {
         for (int term = 0; term < rule->operands + rule->results; ++term) {
-            for (int d = 0; d < rule->rank[term] && status == XM_OK; ++d) {
-                status = mark_dim(marks, o, term, d);
+            for (int d = 0; d < rule->rank[term]; ++d) {
+                XM_TRY(mark_dim(marks, o, term, d));
             }
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* Forwards and backwards over the graph until nothing changes: twice for most models. */

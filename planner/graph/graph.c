@@ -393,13 +393,11 @@ xm_status_t ap_graph_set_alias(ap_graph_t *graph, int tensor, int old)
     if (XM_IS_NULL(graph)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    xm_status_t status = check_pair(graph, tensor, old);
+    XM_TRY(check_pair(graph, tensor, old));
 
-    if (status == XM_OK) {
-        graph->tensors[tensor].alias_of = old;
-        graph->tensors[old].taken_by = tensor;
-    }
-    return status;
+    graph->tensors[tensor].alias_of = old;
+    graph->tensors[old].taken_by = tensor;
+    return XM_OK;
 }
 
 xm_status_t ap_graph_set_gradient(ap_graph_t *graph, int tensor, int of)
@@ -407,12 +405,10 @@ xm_status_t ap_graph_set_gradient(ap_graph_t *graph, int tensor, int of)
     if (XM_IS_NULL(graph)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    xm_status_t status = check_pair(graph, tensor, of);
+    XM_TRY(check_pair(graph, tensor, of));
 
-    if (status == XM_OK) {
-        graph->tensors[tensor].gradient_of = of;
-    }
-    return status;
+    graph->tensors[tensor].gradient_of = of;
+    return XM_OK;
 }
 
 xm_status_t ap_graph_set_loss(ap_graph_t *graph, int tensor, bool is_gradient)

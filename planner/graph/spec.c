@@ -101,19 +101,17 @@ xm_status_t ap_spec_parse(const char *text, int rank, int mesh_rank, ap_spec_t *
 {
     ap_spec_t packed = AP_SPEC_REPLICATED;
     xm_spec_t parsed;
-    xm_status_t status = xm_spec_parse(text, &parsed);
+    XM_TRY(xm_spec_parse(text, &parsed));
 
-    if (status == XM_OK && parsed.dims != rank) {
+    if (parsed.dims != rank) {
         return XM_INVALID("spec '%s' has %d dimensions, the tensor has %d", text, parsed.dims,
                           rank);
     }
-    for (int dim = 0; dim < rank && status == XM_OK; ++dim) {
-        status = pack_dim(text, &parsed, dim, mesh_rank, &packed);
+    for (int dim = 0; dim < rank; ++dim) {
+        XM_TRY(pack_dim(text, &parsed, dim, mesh_rank, &packed));
     }
-    if (status == XM_OK) {
-        *spec = packed;
-    }
-    return status;
+    *spec = packed;
+    return XM_OK;
 }
 
 ap_spec_t ap_spec_resting(int rank, const int64_t *dims, const int mesh[2])

@@ -214,21 +214,21 @@ static xm_status_t build_graph(walk_t *walk, ap_inter_op_space_t *space, ap_inte
 {
     enum { LARGEST = 64 << 20 };
     bool too_large;
-    xm_status_t status = ap_inter_op_graph_build(space, build, &walk->graph, &too_large);
+    XM_TRY(ap_inter_op_graph_build(space, build, &walk->graph, &too_large));
 
-    if (status == XM_OK && too_large) {
+    if (too_large) {
         /* Thinned, it may become eight times as large before the search gives up. */
         build->thin = true;
         build->most_edges = LARGEST;
-        status = ap_inter_op_graph_build(space, build, &walk->graph, &too_large);
+        XM_TRY(ap_inter_op_graph_build(space, build, &walk->graph, &too_large));
     }
-    if (status == XM_OK && too_large) {
-        status = xm_error_set(XM_ERR_NO_MEMORY,
-                              "more than %d stages of %d layers on %d devices matter: too many to "
-                              "search",
-                              LARGEST, space->layers, space->total);
+    if (too_large) {
+        return xm_error_set(XM_ERR_NO_MEMORY,
+                            "more than %d stages of %d layers on %d devices matter: too many to "
+                            "search",
+                            LARGEST, space->layers, space->total);
     }
-    return status;
+    return XM_OK;
 }
 
 /* Raises the threshold from the guess on until a plan is below it. The graph holds all plans below

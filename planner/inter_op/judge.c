@@ -233,18 +233,16 @@ static void trace(const fronts_t *fronts, int index, ap_inter_op_result_t *measu
 static xm_status_t settle(const fronts_t *fronts, int index, bool *changed)
 {
     const ap_inter_op_graph_t *graph = fronts->graph;
-    xm_status_t status = XM_OK;
 
-    for (int at = index; fronts->front[at].parent >= 0 && status == XM_OK;
-         at = fronts->front[at].parent) {
+    for (int at = index; fronts->front[at].parent >= 0; at = fronts->front[at].parent) {
         const front_t *parent = &fronts->front[fronts->front[at].parent];
         const ap_inter_op_node_t *node =
             &graph->nodes[ap_inter_op_node_behind(graph, parent->value)];
 
-        status = ap_inter_op_settle_one(graph, node, parent->value - node->first_out,
-                                        graph->edges[fronts->front[at].edge].in, 0.0, changed);
+        XM_TRY(ap_inter_op_settle_one(graph, node, parent->value - node->first_out,
+                                      graph->edges[fronts->front[at].edge].in, 0.0, changed));
     }
-    return status;
+    return XM_OK;
 }
 
 /* Adds every stage that can follow, as long as its bound is below the best. */

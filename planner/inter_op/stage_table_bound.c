@@ -147,9 +147,9 @@ static xm_status_t bounding_pass_range(ap_stage_table_t *table, int first, int l
  * recomputation. */
 static xm_status_t bound_recomputing(ap_stage_table_t *table, int first, int last)
 {
-    xm_status_t status = find_room(table, 1, first, last);
+    XM_TRY(find_room(table, 1, first, last));
 
-    for (int submesh = 0; submesh < table->submesh_count && status == XM_OK; ++submesh) {
+    for (int submesh = 0; submesh < table->submesh_count; ++submesh) {
         size_t cell = ap_stage_table_cell(table, first, last, submesh);
         double *least = &table->least[cell * (size_t)table->recompute_modes];
         double *certain = &table->least_certain[cell * (size_t)table->recompute_modes];
@@ -160,7 +160,7 @@ static xm_status_t bound_recomputing(ap_stage_table_t *table, int first, int las
             least[0] = certain[0] = INFINITY;
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* Goes over every kind of range once, unless time is up. */

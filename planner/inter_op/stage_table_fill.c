@@ -187,14 +187,13 @@ static xm_status_t fill_cell(ap_stage_table_t *table, int first, int last, int s
 static xm_status_t fill_pins(ap_stage_table_t *table)
 {
     int submeshes = table->submesh_count;
-    xm_status_t status = XM_OK;
 
-    for (int i = 0; i < table->params.pin_count * submeshes && status == XM_OK; ++i) {
+    for (int i = 0; i < table->params.pin_count * submeshes; ++i) {
         const ap_planner_pin_t *pin = &table->params.pins[i / submeshes];
 
-        status = fill_cell(table, pin->first_layer, pin->last_layer, i % submeshes, INFINITY);
+        XM_TRY(fill_cell(table, pin->first_layer, pin->last_layer, i % submeshes, INFINITY));
     }
-    return status;
+    return XM_OK;
 }
 
 /* Which stages a plan below the threshold can have, and how long they take, follows from the bounds

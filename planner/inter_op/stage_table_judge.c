@@ -62,16 +62,14 @@ static xm_status_t price_transfer(ap_stage_slicing_t *slicing, const ap_inter_op
 static xm_status_t price_transfers(ap_stage_slicing_t *slicing, const ap_inter_op_stage_t *stages,
                                    ap_pipeline_step_t *step)
 {
-    xm_status_t status = XM_OK;
-
     for (int from = 0; from + 1 < step->stage_count; ++from) {
         int end = slicing->table->skips ? step->stage_count : from + 2;
 
-        for (int to = from + 1; to < end && status == XM_OK; ++to) {
-            status = price_transfer(slicing, stages, from, to, step);
+        for (int to = from + 1; to < end; ++to) {
+            XM_TRY(price_transfer(slicing, stages, from, to, step));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* The seconds of a stage as they were priced, not as a search counts them. */

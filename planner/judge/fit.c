@@ -98,27 +98,25 @@ static xm_status_t fit_passes(fit_t *fit)
     xm_runtime_t tried = fit->runtime;
     double best, sum, square;
     int count;
-    xm_status_t status = step_distance(fit, &tried, &best, &square, &count);
+    XM_TRY(step_distance(fit, &tried, &best, &square, &count));
 
-    for (int i = 0; i < fit->measured->count && status == XM_OK && count >= FEWEST; ++i) {
+    for (int i = 0; i < fit->measured->count && count >= FEWEST; ++i) {
         const ap_measured_row_t *row = row_of(fit, i);
 
-        status = row != NULL ? exact_pass(fit, row, &tried.pass) : XM_OK;
-        if (row != NULL && status == XM_OK) {
-            status = step_distance(fit, &tried, &sum, &square, &count);
+        XM_TRY(row != NULL ? exact_pass(fit, row, &tried.pass) : XM_OK);
+        if (row != NULL) {
+            XM_TRY(step_distance(fit, &tried, &sum, &square, &count));
         }
-        if (row != NULL && status == XM_OK && sum < best) {
+        if (row != NULL && sum < best) {
             best = sum;
             fit->runtime.pass = tried.pass;
         }
     }
-    if (status == XM_OK) {
-        status = step_distance(fit, &fit->runtime, &sum, &square, &count);
-    }
-    if (status == XM_OK && count > 0) {
+    XM_TRY(step_distance(fit, &fit->runtime, &sum, &square, &count));
+    if (count > 0) {
         fit->runtime.spread = sqrt(square / count);
     }
-    return status;
+    return XM_OK;
 }
 
 /* The same of memory. */

@@ -318,24 +318,19 @@ static xm_status_t copy_fused(const fusion_t *f, ap_graph_copy_t *copy)
     bool is_gradient;
     int loss = ap_graph_loss(f->graph, &is_gradient);
     int output = ap_graph_tensor(f->graph, loss)->gradient_of;
-    xm_status_t status = XM_OK;
 
-    for (int o = 0; o < ap_graph_ops(f->graph) && status == XM_OK; ++o) {
+    for (int o = 0; o < ap_graph_ops(f->graph); ++o) {
         if (f->op[o].gone) {
             continue;
         }
-        status = ap_graph_set_layer(copy->to, ap_graph_op(f->graph, o)->layer);
-        if (status == XM_OK) {
-            status = changed(f, o) ? add_fused(f, o, copy) : ap_graph_copy_op(copy, o);
-        }
+        XM_TRY(ap_graph_set_layer(copy->to, ap_graph_op(f->graph, o)->layer));
+        XM_TRY(changed(f, o) ? add_fused(f, o, copy) : ap_graph_copy_op(copy, o));
     }
-    if (status == XM_OK) {
-        status = ap_graph_set_loss(copy->to, copy->tensor[loss], is_gradient);
+    XM_TRY(ap_graph_set_loss(copy->to, copy->tensor[loss], is_gradient));
+    if (output >= 0) {
+        XM_TRY(ap_graph_set_gradient(copy->to, copy->tensor[loss], copy->tensor[output]));
     }
-    if (status == XM_OK && output >= 0) {
-        status = ap_graph_set_gradient(copy->to, copy->tensor[loss], copy->tensor[output]);
-    }
-    return status;
+    return XM_OK;
 }
 
 /* What spreads goes where it has become part of all that used it. Users are counted once more,

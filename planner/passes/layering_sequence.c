@@ -387,10 +387,10 @@ xm_status_t ap_sequence_copy_loss(const ap_sequence_t *s, ap_graph_copy_t *copy)
     bool is_gradient;
     int loss = ap_graph_loss(s->graph, &is_gradient);
     int output = ap_graph_tensor(s->graph, loss)->gradient_of;
-    xm_status_t status = ap_graph_set_loss(copy->to, copy->tensor[loss], is_gradient);
+    XM_TRY(ap_graph_set_loss(copy->to, copy->tensor[loss], is_gradient));
 
-    if (status == XM_OK && output >= 0) {
-        status = ap_graph_set_gradient(copy->to, copy->tensor[loss], copy->tensor[output]);
+    if (output >= 0) {
+        XM_TRY(ap_graph_set_gradient(copy->to, copy->tensor[loss], copy->tensor[output]));
     }
-    return status;
+    return XM_OK;
 }

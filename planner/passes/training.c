@@ -236,14 +236,12 @@ static xm_status_t operand_backward(expansion_t *x, int id, const ap_op_t *op, i
 /* One operator for each operand that needs a gradient. */
 static xm_status_t operands_backward(expansion_t *x, int id, const ap_op_t *op)
 {
-    xm_status_t status = XM_OK;
-
-    for (int i = 0; i < op->operand_count && status == XM_OK; ++i) {
+    for (int i = 0; i < op->operand_count; ++i) {
         if (x->needs[op->operands[i]]) {
-            status = operand_backward(x, id, op, i);
+            XM_TRY(operand_backward(x, id, op, i));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* Mean and variance tie the gradients of input, scale and shift together, so one operator makes all

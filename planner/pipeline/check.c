@@ -171,32 +171,29 @@ static xm_status_t check_part(const checker_t *checker, int stage, int micro_bat
 static xm_status_t check_contents(checker_t *checker)
 {
     const ap_schedule_t *schedule = checker->schedule;
-    xm_status_t status = XM_OK;
 
     for (int device = 0; device < schedule->devices; ++device) {
-        for (int i = 0; i < schedule->op_count[device] && status == XM_OK; ++i) {
+        for (int i = 0; i < schedule->op_count[device]; ++i) {
             const ap_schedule_op_t *op = &schedule->ops[device][i];
 
-            status = check_range(checker, op, device, i);
-            if (status == XM_OK) {
-                status = note(checker, op, device, i);
-            }
+            XM_TRY(check_range(checker, op, device, i));
+            XM_TRY(note(checker, op, device, i));
         }
     }
     for (int stage = 0; stage < schedule->stages; ++stage) {
         for (int k = 0; k < checker->micro_batches; ++k) {
-            for (int slice = 0; slice < schedule->slices && status == XM_OK; ++slice) {
-                status = check_part(checker, stage, k, slice);
+            for (int slice = 0; slice < schedule->slices; ++slice) {
+                XM_TRY(check_part(checker, stage, k, slice));
             }
         }
     }
     for (int i = 0; i < schedule->pipelines * schedule->stages * schedule->batches; ++i) {
-        if (status == XM_OK && checker->updated[i] == 0) {
-            status = xm_error_set(XM_ERR_CORRUPT, "stage %d: update %d is missing",
-                                  i / schedule->batches % schedule->stages, i % schedule->batches);
+        if (checker->updated[i] == 0) {
+            return xm_error_set(XM_ERR_CORRUPT, "stage %d: update %d is missing",
+                                i / schedule->batches % schedule->stages, i % schedule->batches);
         }
     }
-    return status;
+    return XM_OK;
 }
 
 static bool is_done(const checker_t *checker, ap_pass_t pass, int stage, int micro_batch, int slice)

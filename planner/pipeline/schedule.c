@@ -52,13 +52,10 @@ const char *ap_schedule_name(ap_schedule_kind_t kind)
 xm_status_t ap_schedule_find(const char *name, ap_schedule_kind_t *kind)
 {
     int index;
-    xm_status_t status =
-        xm_text_choose("pipeline schedule", name, names, AP_SCHEDULE_KINDS, &index);
+    XM_TRY(xm_text_choose("pipeline schedule", name, names, AP_SCHEDULE_KINDS, &index));
 
-    if (status == XM_OK) {
-        *kind = (ap_schedule_kind_t)index;
-    }
-    return status;
+    *kind = (ap_schedule_kind_t)index;
+    return XM_OK;
 }
 
 const char *ap_pass_name(ap_pass_t pass)

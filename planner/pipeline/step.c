@@ -249,12 +249,10 @@ xm_status_t ap_pipeline_step_seconds(const ap_pipeline_step_t *step, double *sec
 {
     ap_schedule_t *schedule;
     ap_pipeline_run_t *run;
-    xm_status_t status = ap_pipeline_step_run(step, &schedule, &run);
+    XM_TRY(ap_pipeline_step_run(step, &schedule, &run));
 
-    if (status == XM_OK) {
-        *seconds = 1e-9 * (double)run->step_ns;
-        ap_pipeline_run_destroy(run);
-        ap_schedule_destroy(schedule);
-    }
-    return status;
+    *seconds = 1e-9 * (double)run->step_ns;
+    ap_pipeline_run_destroy(run);
+    ap_schedule_destroy(schedule);
+    return XM_OK;
 }

@@ -133,21 +133,17 @@ static xm_status_t check_tensors(const ap_plan_t *plan, const char *place,
 static xm_status_t check_links(const ap_plan_t *plan, const char *place,
                                const ap_plan_boundary_t *boundary)
 {
-    xm_status_t status = XM_OK;
-
-    for (int i = 0; i < boundary->link_count && status == XM_OK; ++i) {
+    for (int i = 0; i < boundary->link_count; ++i) {
         const ap_link_load_t *link = &boundary->links[i];
 
         if (link->index >= plan->info.hosts) { /* nor are there more racks than hosts */
             return XM_MALFORMED("%s: %s %d of a cluster of %d hosts", place,
                                 link->rack ? "rack" : "host", link->index, plan->info.hosts);
         }
-        status = ap_plan_check_times(place, link->forward, AP_LINK_DIRECTIONS);
-        if (status == XM_OK) {
-            status = ap_plan_check_times(place, link->backward, AP_LINK_DIRECTIONS);
-        }
+        XM_TRY(ap_plan_check_times(place, link->forward, AP_LINK_DIRECTIONS));
+        XM_TRY(ap_plan_check_times(place, link->backward, AP_LINK_DIRECTIONS));
     }
-    return status;
+    return XM_OK;
 }
 
 xm_status_t ap_plan_check_boundary(const ap_plan_t *plan, int index)

@@ -61,20 +61,14 @@ static xm_status_t price(ap_cross_mesh_t *cross_mesh, const ap_plan_boundary_t *
 {
     ap_cross_mesh_transfer_t passing;
     ap_cross_mesh_cost_t cost;
-    xm_status_t status = ap_plan_transfer(like, src, dst, arena, &passing);
+    XM_TRY(ap_plan_transfer(like, src, dst, arena, &passing));
 
-    if (status == XM_OK) {
-        status = ap_cross_mesh_cost(cross_mesh, &passing, &cost);
-    }
-    if (status == XM_OK) {
-        status = ap_cross_mesh_loads(cross_mesh, &passing, arena, &transfer->links,
-                                     &transfer->link_count);
-    }
-    if (status == XM_OK) {
-        transfer->forward = cost.forward;
-        transfer->backward = cost.backward;
-    }
-    return status;
+    XM_TRY(ap_cross_mesh_cost(cross_mesh, &passing, &cost));
+    XM_TRY(
+        ap_cross_mesh_loads(cross_mesh, &passing, arena, &transfer->links, &transfer->link_count));
+    transfer->forward = cost.forward;
+    transfer->backward = cost.backward;
+    return XM_OK;
 }
 
 /* What a boundary of the plan takes, as the plan says or anew. */
@@ -238,17 +232,13 @@ xm_status_t ap_plan_runtime_step(const ap_plan_t *plan, const xm_runtime_t *runt
     ap_plan_simulation_t simulation = {.runtime = *runtime};
     ap_schedule_t *schedule;
     ap_pipeline_run_t *run;
-    xm_status_t status = ap_schedule_find(ap_plan_info(plan)->schedule, &simulation.kind);
+    XM_TRY(ap_schedule_find(ap_plan_info(plan)->schedule, &simulation.kind));
 
-    if (status == XM_OK) {
-        status = ap_plan_simulate(plan, &simulation, &schedule, &run);
-    }
-    if (status == XM_OK) {
-        *step = 1e-9 * (double)run->step_ns;
-        ap_pipeline_run_destroy(run);
-        ap_schedule_destroy(schedule);
-    }
-    return status;
+    XM_TRY(ap_plan_simulate(plan, &simulation, &schedule, &run));
+    *step = 1e-9 * (double)run->step_ns;
+    ap_pipeline_run_destroy(run);
+    ap_schedule_destroy(schedule);
+    return XM_OK;
 }
 
 double ap_plan_runtime_memory(const ap_plan_t *plan, const xm_runtime_t *runtime)

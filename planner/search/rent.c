@@ -155,25 +155,22 @@ static bool next_part(parts_t *parts)
 
 static xm_status_t plan_parts(parts_t *parts)
 {
-    xm_status_t status = XM_OK;
-
-    while (status == XM_OK && next_part(parts)) {
+    while (next_part(parts)) {
         int hosts = order_hosts(parts);
 
-        for (int devices = hosts == 1 ? 1 : parts->devices;
-             devices <= parts->devices && status == XM_OK; ++devices) {
+        for (int devices = hosts == 1 ? 1 : parts->devices; devices <= parts->devices; ++devices) {
             if (parts->devices % devices == 0) {
-                status = plan_part(parts, hosts, devices);
+                XM_TRY(plan_part(parts, hosts, devices));
             }
         }
     }
-    if (status == XM_OK && parts->result->plan == NULL && parts->fastest > 0) {
+    if (parts->result->plan == NULL && parts->fastest > 0) {
         return XM_NO_SOLUTION(
             "no plan is fast enough: the fastest has %.4g samples/s, %.4g are asked for",
             parts->fastest, parts->goal->min_throughput);
     }
     /* The last part was all of the cluster, and its sentence is still there. */
-    return status == XM_OK && parts->result->plan == NULL ? XM_ERR_NO_SOLUTION : status;
+    return parts->result->plan == NULL ? XM_ERR_NO_SOLUTION : XM_OK;
 }
 
 static xm_status_t check_parts(parts_t *parts)

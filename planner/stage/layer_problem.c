@@ -134,10 +134,10 @@ static xm_status_t add_rest(const ap_graph_t *training, const ap_layer_ops_t *op
                         : ap_graph_tensor_turns(training, tensor);
     ap_spec_t rest = resting_spec(training, mesh, tensor);
     int handle;
-    xm_status_t status = ap_reshard_memo_tensor(memo, &ap_graph_tensor(training, tensor)->shape,
-                                                ap_graph_tensor_bytes(training, tensor), &handle);
+    XM_TRY(ap_reshard_memo_tensor(memo, &ap_graph_tensor(training, tensor)->shape,
+                                  ap_graph_tensor_bytes(training, tensor), &handle));
 
-    for (int s = 0; s < node->strategies.count && status == XM_OK; ++s) {
+    for (int s = 0; s < node->strategies.count; ++s) {
         uint64_t seen = node->interface[s * node->terms + term];
         ap_spec_t spec = ap_layer_seen_spec(seen);
         unsigned partial = ap_layer_seen_partial(seen);
@@ -150,7 +150,7 @@ static xm_status_t add_rest(const ap_graph_t *training, const ap_layer_ops_t *op
                               : ap_reshard_memo_reduce(memo, handle, rest, 0, spec));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* What keeping a resting copy costs a layer, once: the sums of its gradients, and with

@@ -131,20 +131,13 @@ static xm_status_t eliminate(solver_t *solver)
     int nodes = solver->problem->nodes;
     bool *keep = xm_arena_get(&solver->arena, (size_t)nodes + 2, sizeof(bool));
     const ap_elimination_params_t params = {.keep = keep, .cells = MAX_CELLS};
-    xm_status_t status =
-        keep != NULL ? make_core(solver) : XM_NO_MEMORY("layer %d", solver->problem->layer);
+    XM_TRY(keep != NULL ? make_core(solver) : XM_NO_MEMORY("layer %d", solver->problem->layer));
 
-    if (status == XM_OK) {
-        keep[nodes] = keep[nodes + 1] = true;
-        status = ap_elimination_create(solver->core, &solver->elimination);
-    }
-    if (status == XM_OK) {
-        status = ap_elimination_plan(solver->elimination, &params);
-    }
-    if (status == XM_OK) {
-        ap_elimination_run(solver->elimination, ap_cfn_core_costs(solver->core));
-    }
-    return status;
+    keep[nodes] = keep[nodes + 1] = true;
+    XM_TRY(ap_elimination_create(solver->core, &solver->elimination));
+    XM_TRY(ap_elimination_plan(solver->elimination, &params));
+    ap_elimination_run(solver->elimination, ap_cfn_core_costs(solver->core));
+    return XM_OK;
 }
 
 /* The class at one end of an edge, or its boundary spec. */

@@ -144,9 +144,9 @@ xm_status_t ap_stage_layer_problem(ap_stage_context_t *context, const ap_stage_q
                                    int layer, const ap_layer_problem_t **problem)
 {
     ap_stage_mesh_t *mesh = NULL;
-    xm_status_t status = ap_stage_mesh_get(context, query, &mesh);
+    XM_TRY(ap_stage_mesh_get(context, query, &mesh));
 
-    return status == XM_OK ? ap_stage_problem_get(context, mesh, layer, problem) : status;
+    return ap_stage_problem_get(context, mesh, layer, problem);
 }
 
 /* Solves a layer at a price, the first time that anyone asks; in the ranges from `first` on. */

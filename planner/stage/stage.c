@@ -476,11 +476,9 @@ xm_status_t ap_stage_evaluate(ap_stage_context_t *context, const ap_stage_query_
                               ap_stage_cost_t *cost)
 {
     ap_stage_plan_t plan = {0};
-    xm_status_t status = ap_stage_plan(context, query, &plan);
+    XM_TRY(ap_stage_plan(context, query, &plan));
 
-    if (status == XM_OK) {
-        ap_stage_plan_cost(context, &plan, cost);
-        ap_stage_plan_free(&plan);
-    }
-    return status;
+    ap_stage_plan_cost(context, &plan, cost);
+    ap_stage_plan_free(&plan);
+    return XM_OK;
 }

@@ -124,9 +124,9 @@ static xm_status_t run(xm_mirrors_t *self, const mirrored_t *tile, const char *k
                              .elements = tile->elements,
                              .groups = (tile->elements + XM_MIRROR_GROUP - 1) / XM_MIRROR_GROUP,
                              .size = (int)tile->about.element_size};
-    xm_status_t status = xm_memory_queue_launch(self->queue, &kernels, kernel, &args, args.groups);
+    XM_TRY(xm_memory_queue_launch(self->queue, &kernels, kernel, &args, args.groups));
 
-    return status == XM_OK ? xm_memory_queue_finish(self->queue, timeout) : status;
+    return xm_memory_queue_finish(self->queue, timeout);
 }
 
 xm_status_t xm_mirrors_read(xm_mirrors_t *self, int tile)

@@ -161,9 +161,9 @@ xm_status_t xm_executor_wait(xm_worker_t *worker, xm_executor_t *executor, int64
 
 xm_status_t xm_executor_run(xm_worker_t *worker, xm_executor_t *executor, int64_t deadline)
 {
-    xm_status_t status = xm_executor_post(executor);
+    XM_TRY(xm_executor_post(executor));
 
-    return status < 0 ? status : xm_executor_wait(worker, executor, INT64_MAX, deadline);
+    return xm_executor_wait(worker, executor, INT64_MAX, deadline);
 }
 
 /*

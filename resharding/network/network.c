@@ -355,13 +355,13 @@ xm_status_t xm_network_of_rails(const xm_network_t *network, xm_network_t **rail
 xm_status_t xm_network_renumber(const xm_network_t *network, const int *number,
                                 xm_network_t **renumbered)
 {
-    xm_status_t status = xm_network_clone(network, renumbered);
+    XM_TRY(xm_network_clone(network, renumbered));
 
-    for (int r = 0; status == XM_OK && r < network->ranks; ++r) {
+    for (int r = 0; r < network->ranks; ++r) {
         (*renumbered)->host_of_rank[number[r]] = network->host_of_rank[r];
         (*renumbered)->rail_of_rank[number[r]] = network->rail_of_rank[r];
     }
-    return status;
+    return XM_OK;
 }
 
 /* Builds the network of a measured profile. Rates by host are passed only where hosts

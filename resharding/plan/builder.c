@@ -111,13 +111,9 @@ xm_status_t xm_builder_route(xm_builder_t *builder, int count, const int *ranks,
                              int *route)
 {
     uint64_t mask, at;
-    xm_status_t status;
 
     if (builder->route_count * 2 >= builder->route_table_size) {
-        status = grow_table(builder);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(grow_table(builder));
     }
     mask = (uint64_t)(builder->route_table_size - 1);
     for (at = hash_route(count, ranks, parents) & mask; builder->route_table[at] != 0;

@@ -74,22 +74,20 @@ static int list_rails(const xm_network_t *network, const int *ranks, int count, 
 static xm_status_t add_rails(const xm_class_t *class, const xm_network_t *network, int *rails,
                              xm_cut_bound_t *out, xm_cut_bound_t *in)
 {
-    xm_status_t status = XM_OK;
-
     if (class->remote_count > 0) {
         int count = list_rails(network, class->holders, class->holder_count, rails, 0);
 
         count = list_rails(network, class->near_ranks, class->near_count, rails, count);
-        status = xm_cut_bound_add(out, rails, count, class->bytes);
+        XM_TRY(xm_cut_bound_add(out, rails, count, class->bytes));
     }
-    for (int h = 0; status == XM_OK && h < class->remote_host_count; ++h) {
+    for (int h = 0; h < class->remote_host_count; ++h) {
         int first = class->remote_first[h];
         int count = list_rails(network, class->remote + first, class->remote_first[h + 1] - first,
                                rails, 0);
 
-        status = xm_cut_bound_add(in, rails, count, class->bytes);
+        XM_TRY(xm_cut_bound_add(in, rails, count, class->bytes));
     }
-    return status;
+    return XM_OK;
 }
 
 /*

@@ -118,10 +118,10 @@ static xm_status_t append_route(xm_transfer_emitter_t *emitter, int64_t task, in
 {
     xm_transfer_t transfer = {
         .task = task, .parent = -1, .end = emitter->plan->tasks[task].elements, .sender = sender};
-    xm_status_t status = xm_builder_route(emitter->builder, count, emitter->ranks, emitter->parents,
-                                          &transfer.route);
+    XM_TRY(xm_builder_route(emitter->builder, count, emitter->ranks, emitter->parents,
+                            &transfer.route));
 
-    return status < 0 ? status : xm_builder_append(emitter->builder, &transfer, NULL);
+    return xm_builder_append(emitter->builder, &transfer, NULL);
 }
 
 /* A copy inside a rank uses no link and does not count as sent. */

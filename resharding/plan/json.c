@@ -207,7 +207,7 @@ static xm_status_t write_document(const xm_plan_t *plan, FILE *file)
 
 xm_status_t xm_plan_write_json(const xm_plan_t *plan, FILE *file)
 {
-    xm_status_t status = check_names(plan);
+    XM_TRY(check_names(plan));
 
-    return status < 0 ? status : write_document(plan, file);
+    return write_document(plan, file);
 }

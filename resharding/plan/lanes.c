@@ -230,15 +230,13 @@ static int64_t single_bytes(const making_t *m, const xm_class_t *class)
 
 static xm_status_t add_singles(making_t *m, const xm_class_t *class, int64_t bytes)
 {
-    xm_status_t status = XM_OK;
-
-    for (int r = 0; status == XM_OK && bytes > 0 && r < class->remote_count; ++r) {
+    for (int r = 0; bytes > 0 && r < class->remote_count; ++r) {
         const int *rail = &m->lanes->rail_of[class->remote[r]];
 
         m->load[*rail] += (double)bytes;
-        status = add_lane(m, &(xm_lane_t){0, bytes, rail, 1, class->remote[r]});
+        XM_TRY(add_lane(m, &(xm_lane_t){0, bytes, rail, 1, class->remote[r]}));
     }
-    return status;
+    return XM_OK;
 }
 
 /* Appends the lanes of one class behind its first bytes, where these start at `start` in its

@@ -352,9 +352,8 @@ static xm_status_t add_parts(cutter_t *c, int64_t task, const span_t *span, cons
 static xm_status_t cut_tasks(cutter_t *c)
 {
     const span_t *span = c->spans, *end = span != NULL ? span + c->span_count : NULL;
-    xm_status_t status = XM_OK;
 
-    for (int64_t t = 0; status == XM_OK && t < c->rest->task_count; ++t) {
+    for (int64_t t = 0; t < c->rest->task_count; ++t) {
         list_receivers(c, t);
         if (c->receiver_count == 0) {
             continue;
@@ -365,12 +364,12 @@ static xm_status_t cut_tasks(cutter_t *c)
             while (span < end && span->task == t) {
                 ++span;
             }
-            status = add_parts(c, t, first, span);
+            XM_TRY(add_parts(c, t, first, span));
         } else {
-            status = add_whole(c, t, c->delivered[t] > 0);
+            XM_TRY(add_whole(c, t, c->delivered[t] > 0));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* Writes the pieces as tasks with sides of their own, now that the list of ranks stays where it is.

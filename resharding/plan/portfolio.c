@@ -176,9 +176,8 @@ static xm_status_t try_all(portfolio_t *p)
     int hosts = xm_network_hosts(params->network);
     bool large = hosts > MANY_HOSTS || p->s->plan->task_count > LARGE / hosts;
     int count = params->strategy == XM_STRATEGY_AUTO ? STRATEGIES * WAYS : WAYS;
-    xm_status_t status = XM_OK;
 
-    for (int i = 0; i < count && status == XM_OK && !is_close(p); ++i) {
+    for (int i = 0; i < count && !is_close(p); ++i) {
         const xm_way_t *way = &ways[(i + !large) % WAYS];
         xm_strategy_t strategy =
             params->strategy == XM_STRATEGY_AUTO ? strategies[i / WAYS] : params->strategy;
@@ -186,10 +185,10 @@ static xm_status_t try_all(portfolio_t *p)
         if ((params->scheduler == XM_SCHEDULER_AUTO || params->scheduler == way->scheduler) &&
             !is_useless(p, strategy, way) &&
             (p->makespan_ns == INT64_MAX || work_for(p, way) > 0)) {
-            status = try_one(p, strategy, way);
+            XM_TRY(try_one(p, strategy, way));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 static xm_status_t choose(xm_scheduling_t *s)

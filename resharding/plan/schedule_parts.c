@@ -169,9 +169,9 @@ static int64_t entry_at(const parts_t *p, int64_t stream, int64_t byte)
 static xm_status_t append_single(parts_t *p, xm_transfer_t *transfer, int receiver)
 {
     xm_builder_t *builder = p->emitter->builder;
-    xm_status_t status = xm_builder_route(builder, 1, &receiver, &(int){-1}, &transfer->route);
+    XM_TRY(xm_builder_route(builder, 1, &receiver, &(int){-1}, &transfer->route));
 
-    return status < 0 ? status : xm_builder_append(builder, transfer, NULL);
+    return xm_builder_append(builder, transfer, NULL);
 }
 
 static int compare_arrivals(const void *a, const void *b)

@@ -82,9 +82,8 @@ static xm_status_t emit_ring(xm_transfer_emitter_t *emitter, int64_t task, const
 {
     int64_t elements = emitter->plan->tasks[task].elements / group->parts;
     const int *ranks = group->ranks + first_rank;
-    xm_status_t status = XM_OK;
 
-    for (int part = group->parts - 1; status == XM_OK && group->parts > 1 && part >= 0; --part) {
+    for (int part = group->parts - 1; group->parts > 1 && part >= 0; --part) {
         xm_transfer_t transfer = {
             .task = task, .parent = first_sent + first_rank + part, .sender = ranks[part]};
         int64_t end = (part + 1) * elements;
@@ -95,14 +94,12 @@ static xm_status_t emit_ring(xm_transfer_emitter_t *emitter, int64_t task, const
             emitter->parents[i] = i - 1;
         }
         if (last) {
-            status = append_range(emitter, transfer, end - 1, end, group->parts - 1);
+            XM_TRY(append_range(emitter, transfer, end - 1, end, group->parts - 1));
         }
-        if (status == XM_OK) {
-            status = append_range(emitter, transfer, end - elements, last ? end - 1 : end,
-                                  group->parts - 1);
-        }
+        XM_TRY(append_range(emitter, transfer, end - elements, last ? end - 1 : end,
+                            group->parts - 1));
     }
-    return status;
+    return XM_OK;
 }
 
 /* Neighbours get different parts, so the rings of a group that is not cut as finely as it has
@@ -117,17 +114,16 @@ xm_status_t xm_strategy_published_emit(xm_transfer_emitter_t *emitter, int64_t t
                               .sender = xm_transfer_emitter_pick_rail(emitter, class, sender_rail)};
     int64_t first_sent = emitter->builder->transfer_count;
     int64_t elements = emitter->plan->tasks[task].elements / group.parts;
-    xm_status_t status = XM_OK;
 
-    for (int i = 0; status == XM_OK && i < group.count; ++i) {
+    for (int i = 0; i < group.count; ++i) {
         int64_t first = i % group.parts * elements;
 
         emitter->ranks[0] = group.ranks[i];
         emitter->parents[0] = -1;
-        status = append_range(emitter, transfer, first, first + elements, 1);
+        XM_TRY(append_range(emitter, transfer, first, first + elements, 1));
     }
-    for (int i = 0; status == XM_OK && i < group.count; i += group.parts) {
-        status = emit_ring(emitter, task, &group, i, first_sent);
+    for (int i = 0; i < group.count; i += group.parts) {
+        XM_TRY(emit_ring(emitter, task, &group, i, first_sent));
     }
-    return status;
+    return XM_OK;
 }

@@ -287,13 +287,9 @@ static xm_status_t grow_classes(classifier_t *c)
 static xm_status_t find_class(classifier_t *c, int src, int dst, int64_t *index)
 {
     uint64_t mask, at;
-    xm_status_t status;
 
     if (c->out->count == c->class_capacity) {
-        status = grow_classes(c);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(grow_classes(c));
     }
     mask = (uint64_t)c->class_table_size - 1;
     for (at = xm_hash_pair(src, dst) & mask; c->class_table[at] != 0; at = (at + 1) & mask) {

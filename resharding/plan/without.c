@@ -375,27 +375,19 @@ static xm_status_t keep_stays(const without_t *w)
 /* From the records to the finished plan. */
 static xm_status_t plan_pieces(without_t *w)
 {
-    xm_status_t status = xm_pieces_cut(&w->pieces, w->plan, w->rest, w->number, w->numbers,
-                                       w->living, w->deliveries);
+    XM_TRY(xm_pieces_cut(&w->pieces, w->plan, w->rest, w->number, w->numbers, w->living,
+                         w->deliveries));
 
-    if (status == XM_OK && w->pieces.gap_count > 0 && w->params->gap == NULL) {
-        status = name_gap(w);
+    if (w->pieces.gap_count > 0 && w->params->gap == NULL) {
+        XM_TRY(name_gap(w));
     }
-    if (status == XM_OK) {
-        status = schedule_pieces(w);
-    }
-    if (status == XM_OK) {
-        status = join_chunks(w);
-    }
-    if (status == XM_OK) {
-        join_transfers(w);
-        status = keep_stays(w);
-    }
-    if (status == XM_OK) {
-        status = xm_simulate(w->rest, w->rest->network, XM_SHARING_EXCLUSIVE, NULL,
-                             &w->rest->makespan_ns);
-    }
-    return status < 0 ? status : xm_plan_finish(w->rest);
+    XM_TRY(schedule_pieces(w));
+    XM_TRY(join_chunks(w));
+    join_transfers(w);
+    XM_TRY(keep_stays(w));
+    XM_TRY(
+        xm_simulate(w->rest, w->rest->network, XM_SHARING_EXCLUSIVE, NULL, &w->rest->makespan_ns));
+    return xm_plan_finish(w->rest);
 }
 
 /* ---- the rest -----------------------------------------------------------------------------------
@@ -427,18 +419,12 @@ static xm_status_t begin(const without_t *w)
 
 static xm_status_t make_rest(without_t *w)
 {
-    xm_status_t status = number_ranks(w);
+    XM_TRY(number_ranks(w));
 
-    if (status == XM_OK) {
-        status = read_records(w);
-    }
-    if (status == XM_OK) {
-        status = begin(w);
-    }
-    if (status == XM_OK) {
-        status = take_network(w);
-    }
-    return status < 0 ? status : plan_pieces(w);
+    XM_TRY(read_records(w));
+    XM_TRY(begin(w));
+    XM_TRY(take_network(w));
+    return plan_pieces(w);
 }
 
 /* Tells the caller what no rank has. */

@@ -319,9 +319,9 @@ xm_status_t xm_reshard_create_changes(xm_worker_t *worker, const xm_reshard_para
                                       const xm_executor_changes_t *changes, xm_reshard_t **reshard)
 {
     xm_reshard_t *self;
-    xm_status_t status = begin_own(worker, params, changes, &self);
+    XM_TRY(begin_own(worker, params, changes, &self));
 
-    return status < 0 ? status : finish(self, reshard);
+    return finish(self, reshard);
 }
 
 xm_status_t xm_reshard_create(xm_worker_t *worker, const xm_reshard_params_t *params,
@@ -419,13 +419,13 @@ static xm_status_t check_made(const xm_reshard_t *self)
 /* The rest of a run can be run until that ends well: what was there before it is of that run. */
 static xm_status_t check_may_run(const xm_reshard_t *self)
 {
-    xm_status_t status = check_made(self);
+    XM_TRY(check_made(self));
 
-    if (status == XM_OK && self->is_over) {
-        status = XM_UNSUPPORTED("the reshard has brought the rest of a run, and nothing is left to "
-                                "run: make a new one");
+    if (self->is_over) {
+        return XM_UNSUPPORTED("the reshard has brought the rest of a run, and nothing is left to "
+                              "run: make a new one");
     }
-    return status;
+    return XM_OK;
 }
 
 static int64_t or_default(const xm_reshard_t *self, int64_t deadline)
@@ -445,18 +445,16 @@ static xm_status_t posted(xm_reshard_t *self, xm_status_t status, int64_t deadli
 
 xm_status_t xm_reshard_post(xm_reshard_t *reshard, int64_t deadline)
 {
-    xm_status_t status = XM_IS_NULL(reshard) ? XM_ERR_INVALID_ARGUMENT : check_may_run(reshard);
+    XM_TRY(XM_IS_NULL(reshard) ? XM_ERR_INVALID_ARGUMENT : check_may_run(reshard));
 
-    return status < 0 ? status : posted(reshard, xm_executor_post(reshard->executor), deadline);
+    return posted(reshard, xm_executor_post(reshard->executor), deadline);
 }
 
 xm_status_t xm_reshard_post_after(xm_reshard_t *reshard, void *stream, int64_t deadline)
 {
-    xm_status_t status = XM_IS_NULL(reshard) ? XM_ERR_INVALID_ARGUMENT : check_may_run(reshard);
+    XM_TRY(XM_IS_NULL(reshard) ? XM_ERR_INVALID_ARGUMENT : check_may_run(reshard));
 
-    return status < 0
-               ? status
-               : posted(reshard, xm_executor_post_after(reshard->executor, stream), deadline);
+    return posted(reshard, xm_executor_post_after(reshard->executor, stream), deadline);
 }
 
 xm_status_t xm_reshard_wait(xm_reshard_t *reshard, int64_t until)
@@ -492,9 +490,9 @@ xm_status_t xm_reshard_test(xm_reshard_t *reshard)
 
 xm_status_t xm_reshard_run(xm_reshard_t *reshard, int64_t deadline)
 {
-    xm_status_t status = xm_reshard_post(reshard, deadline);
+    XM_TRY(xm_reshard_post(reshard, deadline));
 
-    return status < 0 ? status : xm_reshard_wait(reshard, INT64_MAX);
+    return xm_reshard_wait(reshard, INT64_MAX);
 }
 
 void xm_reshard_cancel(xm_reshard_t *reshard)

@@ -78,16 +78,15 @@ static xm_status_t no_memory(size_t bytes)
 static xm_status_t open_sources(xm_update_t *self)
 {
     const xm_plan_t *plan = xm_reshard_plan(self->reshard);
-    xm_status_t status = XM_OK;
 
-    for (int t = 0; t < self->tensors && status == XM_OK; ++t) {
+    for (int t = 0; t < self->tensors; ++t) {
         int64_t size = xm_plan_tensor_element_size(plan, t);
         size_t bytes = xm_layout_buffer_bytes(xm_plan_tensor_src(plan, t), self->rank, size);
 
-        status = xm_source_open(&self->source[t], xm_mirrors_of(self->mirrors, 2 * t), bytes, size,
-                                xm_mirrors_has(self->mirrors, 2 * t));
+        XM_TRY(xm_source_open(&self->source[t], xm_mirrors_of(self->mirrors, 2 * t), bytes, size,
+                              xm_mirrors_has(self->mirrors, 2 * t)));
     }
-    return status;
+    return XM_OK;
 }
 
 static void free_sources(xm_update_t *self)

@@ -194,20 +194,19 @@ static xm_status_t add_copies(const xm_shop_t *shop, xm_flow_t *flow, int base, 
                               bool relays)
 {
     int groups = (int)shop->groups, source = 2 * groups + shop->hosts;
-    xm_status_t status = XM_OK;
 
-    for (int g = 0; status == XM_OK && g < groups; ++g) {
+    for (int g = 0; g < groups; ++g) {
         const xm_demand_t *hosts = shop->group[g].hosts;
         int64_t copies = times > 0 ? times : hosts->receiver_count - 1;
         bool held = times > 0 || !relays || !shop->group[g].relayed;
 
-        status = xm_flow_add_edge(flow, source, base + g, copies * shop->group[g].bytes);
-        for (int i = 0; status == XM_OK && i < hosts->holder_count; ++i) {
-            status = xm_flow_add_edge(flow, base + g, 2 * groups + hosts->holders[i],
-                                      held ? copies * shop->group[g].bytes : 0);
+        XM_TRY(xm_flow_add_edge(flow, source, base + g, copies * shop->group[g].bytes));
+        for (int i = 0; i < hosts->holder_count; ++i) {
+            XM_TRY(xm_flow_add_edge(flow, base + g, 2 * groups + hosts->holders[i],
+                                    held ? copies * shop->group[g].bytes : 0));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* Lets receivers send further copies. The first copy of a byte can only come from a
@@ -215,17 +214,16 @@ static xm_status_t add_copies(const xm_shop_t *shop, xm_flow_t *flow, int base, 
 static xm_status_t add_relays(const xm_shop_t *shop, xm_flow_t *flow)
 {
     int groups = (int)shop->groups;
-    xm_status_t status = XM_OK;
 
-    for (int g = 0; status == XM_OK && g < groups; ++g) {
+    for (int g = 0; g < groups; ++g) {
         const xm_demand_t *hosts = shop->group[g].hosts;
 
-        for (int i = 0; status == XM_OK && i < hosts->receiver_count; ++i) {
-            status = xm_flow_add_edge(flow, groups + g, 2 * groups + hosts->receivers[i],
-                                      (hosts->receiver_count - 1) * shop->group[g].bytes);
+        for (int i = 0; i < hosts->receiver_count; ++i) {
+            XM_TRY(xm_flow_add_edge(flow, groups + g, 2 * groups + hosts->receivers[i],
+                                    (hosts->receiver_count - 1) * shop->group[g].bytes));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* Reads what every host sends of every group out of a solved flow: first copies, further
@@ -357,15 +355,13 @@ xm_status_t xm_shop_fits(const xm_shop_t *shop, const int64_t *ns, bool relays, 
                          int64_t *sent)
 {
     xm_flow_t *flow;
-    xm_status_t status = solve(shop, ns, 0, relays, &flow, fits);
+    XM_TRY(solve(shop, ns, 0, relays, &flow, fits));
 
-    if (status == XM_OK) {
-        if (*fits) {
-            read_sent(shop, flow, relays, sent);
-        }
-        xm_flow_destroy(flow);
+    if (*fits) {
+        read_sent(shop, flow, relays, sent);
     }
-    return status;
+    xm_flow_destroy(flow);
+    return XM_OK;
 }
 
 /*

@@ -242,13 +242,13 @@ static xm_status_t consider(const xm_problem_t *problem, const xm_step_t *steps,
                             int64_t *best_ns)
 {
     int64_t ns;
-    xm_status_t status = xm_steps_makespan(problem, steps, &ns);
+    XM_TRY(xm_steps_makespan(problem, steps, &ns));
 
-    if (status == XM_OK && ns < *best_ns) {
+    if (ns < *best_ns) {
         *best_ns = ns;
         memcpy(best, steps, (size_t)problem->count * sizeof(*best));
     }
-    return status;
+    return XM_OK;
 }
 
 /*

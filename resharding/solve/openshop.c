@@ -378,11 +378,11 @@ xm_status_t xm_schedule_openshop(const xm_problem_t *problem, const xm_openshop_
                                  xm_hop_t **hops, int64_t *count, int64_t *makespan_ns)
 {
     int64_t bound;
-    xm_status_t status = schedule(problem, params, false, hops, count, makespan_ns, &bound);
+    XM_TRY(schedule(problem, params, false, hops, count, makespan_ns, &bound));
 
-    if (status == XM_OK && xm_network_uplink_bandwidth(problem->network) > 0 &&
+    if (xm_network_uplink_bandwidth(problem->network) > 0 &&
         (double)*makespan_ns > XM_SHOP_FAIR * (double)bound) {
-        status = schedule_by_rack(problem, params, hops, count, makespan_ns);
+        XM_TRY(schedule_by_rack(problem, params, hops, count, makespan_ns));
     }
-    return status;
+    return XM_OK;
 }

@@ -68,14 +68,14 @@ static xm_status_t add_relayed(split_t *split, int holder, int relay, int64_t fi
 {
     const xm_demand_t *hosts = split->shop->group[split->group].hosts;
     int64_t parent = split->transfers->count;
-    xm_status_t status = add_transfer(split, holder, relay, first, bytes, -1);
+    XM_TRY(add_transfer(split, holder, relay, first, bytes, -1));
 
-    for (int i = 0; status == XM_OK && i < hosts->receiver_count; ++i) {
+    for (int i = 0; i < hosts->receiver_count; ++i) {
         if (hosts->receivers[i] != relay) {
-            status = add_transfer(split, relay, hosts->receivers[i], first, bytes, parent);
+            XM_TRY(add_transfer(split, relay, hosts->receivers[i], first, bytes, parent));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /*

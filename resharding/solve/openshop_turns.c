@@ -65,9 +65,7 @@ typedef struct {
 static xm_status_t record_shares(xm_recorder_t *recorder, const xm_shop_transfers_t *transfers,
                                  const repeated_t *r, int64_t turn, int64_t from, int64_t to)
 {
-    xm_status_t status = XM_OK;
-
-    for (int64_t i = 0; status == XM_OK && i < r->count; ++i) {
+    for (int64_t i = 0; i < r->count; ++i) {
         const xm_turn_piece_t *piece = &r->pieces[i];
         const xm_shop_transfer_t *transfer = &transfers->at[piece->transfer];
         int64_t parts = turns_of(transfer, r->turns), at = turn - (transfer->parent >= 0);
@@ -78,10 +76,10 @@ static xm_status_t record_shares(xm_recorder_t *recorder, const xm_shop_transfer
         first += (before + piece->first * (to - from)) / SHARES;
         end = last < end ? last : end;
         if (at >= 0 && at < parts && first < end) {
-            status = xm_recorder_add(recorder, piece->transfer, first, end - first);
+            XM_TRY(xm_recorder_add(recorder, piece->transfer, first, end - first));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* Records all turns by one colouring. With a tail, what comes last is short, as others may have to
@@ -89,16 +87,14 @@ static xm_status_t record_shares(xm_recorder_t *recorder, const xm_shop_transfer
 static xm_status_t record_turns(xm_recorder_t *recorder, const xm_shop_transfers_t *transfers,
                                 const repeated_t *r)
 {
-    xm_status_t status = XM_OK;
-
-    for (int64_t turn = 0; status == XM_OK && turn < r->turns; ++turn) {
-        status = record_shares(recorder, transfers, r, turn, 0, SHARES);
+    for (int64_t turn = 0; turn < r->turns; ++turn) {
+        XM_TRY(record_shares(recorder, transfers, r, turn, 0, SHARES));
     }
-    for (int64_t from = 0, to; status == XM_OK && from < SHARES; from = to) {
+    for (int64_t from = 0, to; from < SHARES; from = to) {
         to = r->tail ? (from + SHARES + 1) / 2 : SHARES;
-        status = record_shares(recorder, transfers, r, r->turns, from, to);
+        XM_TRY(record_shares(recorder, transfers, r, r->turns, from, to));
     }
-    return status;
+    return XM_OK;
 }
 
 /* The load of a NIC direction. */

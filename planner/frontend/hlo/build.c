@@ -196,14 +196,14 @@ static xm_status_t build_unknown(hlo_build_t *b, const hlo_instruction_t *of,
 xm_status_t hlo_build_demand(hlo_build_t *b, const hlo_instruction_t *of, int tensor)
 {
     hlo_sharding_t sharding;
-    xm_status_t status = b->dry || of->type->tuple
-                             ? XM_OK
-                             : hlo_sharding_read(b->module, of, &of->type->shape, &sharding);
+    XM_TRY(b->dry || of->type->tuple
+               ? XM_OK
+               : hlo_sharding_read(b->module, of, &of->type->shape, &sharding));
 
-    if (status == XM_OK && !b->dry && !of->type->tuple && sharding.demands) {
+    if (!b->dry && !of->type->tuple && sharding.demands) {
         ap_graph_demand(b->graph, tensor, sharding.cut);
     }
-    return status;
+    return XM_OK;
 }
 
 /* An operator whose operands are all free needs no device to send anything: each can compute any
@@ -316,16 +316,14 @@ static xm_status_t build_call(hlo_build_t *b, const hlo_instruction_t *of, const
                               hlo_value_t *const *operands, hlo_value_t **result)
 {
     int computation;
-    xm_status_t status = hlo_attribute_computation(b->module, of, key, &computation);
+    XM_TRY(hlo_attribute_computation(b->module, of, key, &computation));
 
-    if (status == XM_OK) {
-        status = hlo_build_computation(b, computation, operands, of->operand_count, of->at, result);
-    }
-    if (status == XM_OK && !operand_type_same((*result)->type, of->type)) {
+    XM_TRY(hlo_build_computation(b, computation, operands, of->operand_count, of->at, result));
+    if (!operand_type_same((*result)->type, of->type)) {
         return hlo_error(&b->module->text, of->at,
                          "what is called returns another type than is written here");
     }
-    return status;
+    return XM_OK;
 }
 
 /* Whether an operator only passes its first operand on. Such an operator adds nothing to the graph;

@@ -88,15 +88,13 @@ static xm_status_t add(hlo_build_t *b, const hlo_instruction_t *of, const operat
 xm_status_t hlo_emit(hlo_build_t *b, const hlo_instruction_t *of, operator_rule_t *rule,
                      const int *tensors, int *results)
 {
-    xm_status_t status = XM_OK;
-
     if (!operator_rule_fits(rule)) {
         rule->kind = AP_OP_RESHAPE;
         rule->flops = 0;
         operator_rule_make_opaque(rule);
-        status = hlo_build_note(b, "", of->opcode);
+        XM_TRY(hlo_build_note(b, "", of->opcode));
     }
-    return status == XM_OK ? add(b, of, rule, tensors, results) : status;
+    return add(b, of, rule, tensors, results);
 }
 
 xm_status_t hlo_emit_opaque(hlo_build_t *b, const hlo_instruction_t *of,

@@ -164,17 +164,14 @@ typedef struct loop {
 
 static xm_status_t run_body(hlo_build_t *b, loop_t *loop, hlo_value_t **result)
 {
-    xm_status_t status =
-        hlo_build_computation(b, loop->body, &loop->state, 1, loop->of->at, result);
+    XM_TRY(hlo_build_computation(b, loop->body, &loop->state, 1, loop->of->at, result));
 
-    if (status == XM_OK && !operand_type_same((*result)->type, loop->state->type)) {
+    if (!operand_type_same((*result)->type, loop->state->type)) {
         return hlo_error(&b->module->text, loop->of->at,
                          "while: the body returns another type than it takes");
     }
-    if (status == XM_OK) {
-        (void)hlo_value_leaves(*result, loop->out, loop->count);
-    }
-    return status;
+    (void)hlo_value_leaves(*result, loop->out, loop->count);
+    return XM_OK;
 }
 
 /* Finds the state that starts from constants but holds data after the first round, as a sum that

@@ -315,9 +315,9 @@ static xm_status_t add_aliases(hlo_build_t *b, const hlo_computation_t *entry,
                                hlo_value_t *result)
 {
     outputs_t outputs;
-    xm_status_t status = list_outputs(b, result, &outputs);
+    XM_TRY(list_outputs(b, result, &outputs));
 
-    for (int i = 0; i < donations->count && status == XM_OK; ++i) {
+    for (int i = 0; i < donations->count; ++i) {
         const donation_t *of = &donations->list[i];
         hlo_value_t *input = NULL;
         int leaf;
@@ -333,10 +333,10 @@ static xm_status_t add_aliases(hlo_build_t *b, const hlo_computation_t *entry,
         }
         leaf = of->aliased ? leaf_index(result, &of->output) : donated_output(&outputs, input);
         if (leaf >= 0) {
-            status = add_alias(b, entry, input, &outputs, leaf);
+            XM_TRY(add_alias(b, entry, input, &outputs, leaf));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* The leaves of the result, in order. */

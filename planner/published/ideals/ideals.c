@@ -147,18 +147,18 @@ static xm_status_t grow(builder_t *builder)
 {
     ap_ideals_t *ideals = builder->ideals;
     size_t bytes = (size_t)ideals->words * sizeof(uint64_t);
-    xm_status_t status = add_set(builder, -1, -1);
+    XM_TRY(add_set(builder, -1, -1));
 
-    for (int ideal = 0; ideal < ideals->count && status == XM_OK; ++ideal) {
-        for (int node = 0; node < ideals->nodes && status == XM_OK; ++node) {
+    for (int ideal = 0; ideal < ideals->count; ++ideal) {
+        for (int node = 0; node < ideals->nodes; ++node) {
             if (can_add(builder, set_at(ideals, ideal), node)) {
                 memcpy(builder->set, set_at(ideals, ideal), bytes);
                 builder->set[node / WORD] |= (uint64_t)1 << (node % WORD);
-                status = add_set(builder, ideal, node);
+                XM_TRY(add_set(builder, ideal, node));
             }
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* Sorts the links by the set above, by counting: their number per set is known. */

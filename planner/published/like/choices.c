@@ -131,13 +131,11 @@ static xm_status_t search_curve(const site_t *site)
 static xm_status_t walk_limit(const site_t *site, const int *assignment, double *limit)
 {
     ap_stage_solution_t *start;
-    xm_status_t status = ap_stage_network_solution(site->network, assignment, &start);
+    XM_TRY(ap_stage_network_solution(site->network, assignment, &start));
 
-    if (status == XM_OK) {
-        *limit = fmax(1.0, site->like->limit - ap_stage_solution_cost(start)->mem_work);
-        ap_stage_solution_destroy(start);
-    }
-    return status;
+    *limit = fmax(1.0, site->like->limit - ap_stage_solution_cost(start)->mem_work);
+    ap_stage_solution_destroy(start);
+    return XM_OK;
 }
 
 static xm_status_t walk_at_random(const ap_like_choice_t *choice, int *assignment)
@@ -206,17 +204,13 @@ static xm_status_t substitute(const site_t *site, int *assignment)
 static xm_status_t take_strategies(const site_t *site, int *assignment)
 {
     ap_choice_completion_t *completion = NULL;
-    xm_status_t status = ap_like_read_flexflow(site->network, site->like->effort.strategies,
-                                               site->query.shape, assignment);
+    XM_TRY(ap_like_read_flexflow(site->network, site->like->effort.strategies, site->query.shape,
+                                 assignment));
 
-    if (status == XM_OK) {
-        status = ap_choice_completion_create(ap_stage_network_choices(site->network), &completion);
-    }
-    if (status == XM_OK) {
-        ap_choice_complete(completion, true, assignment);
-        ap_choice_completion_destroy(completion);
-    }
-    return status;
+    XM_TRY(ap_choice_completion_create(ap_stage_network_choices(site->network), &completion));
+    ap_choice_complete(completion, true, assignment);
+    ap_choice_completion_destroy(completion);
+    return XM_OK;
 }
 
 static xm_status_t search_one(const site_t *site, int *assignment)

@@ -340,23 +340,22 @@ static xm_status_t balance(const ap_like_t *like, const ap_like_case_t *one, uni
                            weighed_t *stages)
 {
     bool moved = true;
-    xm_status_t status = XM_OK;
 
-    while (moved && status == XM_OK) {
+    while (moved) {
         int heavy = 0;
 
         for (int i = 1; i < u->stages; ++i) {
             heavy = is_lighter(&stages[heavy], &stages[i]) ? i : heavy;
         }
         moved = false;
-        for (int to = heavy - 1; to <= heavy + 1 && !moved && status == XM_OK; to += 2) {
+        for (int to = heavy - 1; to <= heavy + 1 && !moved; to += 2) {
             if (to >= 0 && to < u->stages &&
                 stages[heavy].part.query.first < stages[heavy].part.query.last) {
-                status = move_layer(like, one, u, stages, heavy, to, &moved);
+                XM_TRY(move_layer(like, one, u, stages, heavy, to, &moved));
             }
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* The embedding is in the first stage and the head in the last. */

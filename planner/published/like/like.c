@@ -129,23 +129,16 @@ static xm_status_t open(ap_like_t *like)
 {
     const ap_graph_t *graph;
     ap_graph_t *made;
-    xm_status_t status = ap_planner_setup_open(&like->params, 0.0, &like->setup);
+    XM_TRY(ap_planner_setup_open(&like->params, 0.0, &like->setup));
 
-    if (status == XM_OK) {
-        like->limit = like->setup.memory_limit;
-        like->hosts = xm_cluster_profile_hosts(like->params.profile);
-        like->devices_per_host = xm_cluster_profile_devices_per_host(like->params.profile);
-        status =
-            ap_planner_micro_batches(&like->setup, like->micro_batches, &like->micro_batch_count);
-    }
-    if (status == XM_OK) {
-        status = ap_planner_graph_open(&like->setup, like->micro_batches[0], &graph, &made);
-    }
-    if (status == XM_OK) {
-        like->layers = ap_graph_layers(graph);
-        ap_graph_destroy(made);
-    }
-    return status;
+    like->limit = like->setup.memory_limit;
+    like->hosts = xm_cluster_profile_hosts(like->params.profile);
+    like->devices_per_host = xm_cluster_profile_devices_per_host(like->params.profile);
+    XM_TRY(ap_planner_micro_batches(&like->setup, like->micro_batches, &like->micro_batch_count));
+    XM_TRY(ap_planner_graph_open(&like->setup, like->micro_batches[0], &graph, &made));
+    like->layers = ap_graph_layers(graph);
+    ap_graph_destroy(made);
+    return XM_OK;
 }
 
 /* What a file of Galvatron says besides its layers. */

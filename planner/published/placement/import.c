@@ -131,13 +131,11 @@ static xm_status_t read_edges(ap_placement_problem_t *problem, const json_t *lis
 static xm_status_t check_acyclic(ap_placement_problem_t *problem)
 {
     int *order = xm_arena_get(&problem->arena, (size_t)problem->node_count, sizeof(*order)), placed;
-    xm_status_t status = order == NULL
-                             ? XM_NO_MEMORY("a graph")
-                             : ap_precedence_order(problem->node_count, problem->edges,
-                                                   problem->edge_count, true, order, &placed);
+    XM_TRY(order == NULL ? XM_NO_MEMORY("a graph")
+                         : ap_precedence_order(problem->node_count, problem->edges,
+                                               problem->edge_count, true, order, &placed));
 
-    return status == XM_OK && placed < problem->node_count ? XM_MALFORMED("the graph has a cycle")
-                                                           : status;
+    return placed < problem->node_count ? XM_MALFORMED("the graph has a cycle") : XM_OK;
 }
 
 static xm_status_t read_problem(json_t *document, void *into)

@@ -39,9 +39,9 @@ static xm_status_t join(const char *folder, const char *name, char path[PATH_MAX
 static xm_status_t load_in(const char *folder, const char *name, json_t **document)
 {
     char path[PATH_MAX];
-    xm_status_t status = join(folder, name, path);
+    XM_TRY(join(folder, name, path));
 
-    return status == XM_OK ? ap_sailor_load(path, document) : status;
+    return ap_sailor_load(path, document);
 }
 
 /* The files of a pattern in a folder, at least one. */

@@ -125,12 +125,12 @@ static xm_status_t list_named(const char *text, const char *sysfs, xm_pipe_devic
                               int max, int *count)
 {
     xm_nics_t nics;
-    xm_status_t status = xm_nics_parse(text, 0, sysfs, &nics);
+    XM_TRY(xm_nics_parse(text, 0, sysfs, &nics));
 
-    for (int i = 0; i < nics.count && i < max && status == XM_OK; ++i) {
+    for (int i = 0; i < nics.count && i < max; ++i) {
         add(sysfs, nics.nic[i].device, (double)nics.nic[i].rate, &devices[(*count)++]);
     }
-    return status;
+    return XM_OK;
 }
 
 /* Lists the suitable NICs of a topology, as for a rank whose place is not known: NCCL itself

@@ -331,9 +331,9 @@ static xm_status_t match(xm_pipe_t *pipe)
 
 xm_status_t xm_pipe_take_messages(xm_pipe_t *pipe)
 {
-    xm_status_t status = read_headers(pipe);
+    XM_TRY(read_headers(pipe));
 
-    return status == XM_OK ? match(pipe) : status;
+    return match(pipe);
 }
 
 static void on_ack_sent(xm_op_t *op, xm_status_t status)

@@ -138,20 +138,19 @@ static void take(xm_executor_t *executor, const hop_t *hop, int64_t chunk, const
 xm_status_t xm_executor_write_changes(xm_executor_t *executor)
 {
     const struct changing *changing = executor->changing;
-    xm_status_t status = XM_OK;
 
     for (int64_t h = 0; h < executor->hop_count; ++h) {
         const hop_t *hop = &executor->hops[h];
 
-        for (int64_t c = 0; c < hop->chunks && status == XM_OK; ++c) {
+        for (int64_t c = 0; c < hop->chunks; ++c) {
             const entry_t *entry = &changing->entries[changing->first[h] + c];
 
             if (entry->length > 0) {
-                status = write_tile(executor, hop, c, changing->journal + entry->at, entry->length);
+                XM_TRY(write_tile(executor, hop, c, changing->journal + entry->at, entry->length));
             }
         }
     }
-    return status;
+    return XM_OK;
 }
 
 xm_status_t xm_executor_changed(const xm_executor_t *executor, int tensor, uint64_t *bits)

@@ -40,9 +40,9 @@ bool xm_device_ready(const xm_executor_t *executor)
 xm_status_t xm_device_enqueue(device_t *device, queue_t queue, const xm_strided_copy_t *copy,
                               xm_memory_mark_t *mark)
 {
-    xm_status_t status = xm_memory_queue_copy(device->queues[queue], copy);
+    XM_TRY(xm_memory_queue_copy(device->queues[queue], copy));
 
-    return status == XM_OK ? xm_memory_mark_set(mark, device->queues[queue]) : status;
+    return xm_memory_mark_set(mark, device->queues[queue]);
 }
 
 xm_status_t xm_device_begin(slot_t *slot, queue_t queue, const xm_strided_copy_t *copy)

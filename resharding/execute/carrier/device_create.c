@@ -102,12 +102,12 @@ static void mark_hops(xm_executor_t *executor, const device_t *device)
 
 static xm_status_t make_queues(device_t *device)
 {
-    xm_status_t status = xm_memory_mark_create(device->space, &device->start);
+    XM_TRY(xm_memory_mark_create(device->space, &device->start));
 
-    for (int q = 0; q < QUEUES && status == XM_OK; ++q) {
-        status = xm_memory_queue_create(device->space, &device->queues[q]);
+    for (int q = 0; q < QUEUES; ++q) {
+        XM_TRY(xm_memory_queue_create(device->space, &device->queues[q]));
     }
-    return status;
+    return XM_OK;
 }
 
 static xm_status_t make_marks(xm_executor_t *executor, device_t *device)
@@ -138,17 +138,14 @@ xm_status_t xm_device_need_bounce(device_t *device, int64_t element_size)
 {
     int64_t bytes = element_size > BOUNCE ? element_size : BOUNCE;
     void *made = NULL;
-    xm_status_t status = XM_OK;
 
     if (device->bounce_bytes < bytes) {
-        status = xm_memory_allocate_pinned(device->space, (size_t)bytes, &made);
-        if (status == XM_OK) {
-            xm_memory_release_pinned(device->space, device->bounce);
-            device->bounce = made;
-            device->bounce_bytes = bytes;
-        }
+        XM_TRY(xm_memory_allocate_pinned(device->space, (size_t)bytes, &made));
+        xm_memory_release_pinned(device->space, device->bounce);
+        device->bounce = made;
+        device->bounce_bytes = bytes;
     }
-    return status;
+    return XM_OK;
 }
 
 xm_status_t xm_device_find(xm_executor_t *executor)

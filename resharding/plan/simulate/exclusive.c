@@ -377,7 +377,7 @@ xm_status_t xm_simulate(const xm_plan_t *plan, const xm_network_t *network, xm_s
 xm_status_t xm_simulate_until(const xm_plan_t *plan, const xm_network_t *network, int64_t limit_ns,
                               int64_t *makespan_ns)
 {
-    xm_status_t status = simulate_exclusive(plan, network, limit_ns, NULL, makespan_ns);
+    XM_TRY(simulate_exclusive(plan, network, limit_ns, NULL, makespan_ns));
 
-    return status == XM_OK ? xm_processors_slow(plan, network, NULL, makespan_ns) : status;
+    return xm_processors_slow(plan, network, NULL, makespan_ns);
 }

@@ -109,22 +109,18 @@ xm_status_t xm_verify_formula(const xm_plan_t *plan, int *seen)
 {
     const xm_side_t *src = &plan->regular->src, *dst = &plan->regular->dst;
     int64_t fewer = src->hosts < dst->hosts ? src->hosts : dst->hosts;
-    xm_status_t status = verify_side(plan, src, plan->tensors->src, INT_MAX, seen);
+    XM_TRY(verify_side(plan, src, plan->tensors->src, INT_MAX, seen));
 
-    if (status == XM_OK) {
-        status = verify_side(plan, dst, plan->tensors->dst, INT_MAX - 1, seen);
+    XM_TRY(verify_side(plan, dst, plan->tensors->dst, INT_MAX - 1, seen));
+    if (!numbers_fit(plan, fewer)) {
+        XM_TRY(no_formula("transfers:", plan->builder.transfer_count));
     }
-    if (status == XM_OK && !numbers_fit(plan, fewer)) {
-        status = no_formula("transfers:", plan->builder.transfer_count);
+    XM_TRY(verify_routes_to(plan, dst));
+    for (int64_t r = 0; r < plan->regular->rounds; ++r) {
+        XM_TRY(verify_shift(plan, r, r % fewer));
     }
-    if (status == XM_OK) {
-        status = verify_routes_to(plan, dst);
+    for (int64_t h = 0; h < fewer; ++h) {
+        XM_TRY(verify_shift(plan, 0, h));
     }
-    for (int64_t r = 0; status == XM_OK && r < plan->regular->rounds; ++r) {
-        status = verify_shift(plan, r, r % fewer);
-    }
-    for (int64_t h = 0; status == XM_OK && h < fewer; ++h) {
-        status = verify_shift(plan, 0, h);
-    }
-    return status;
+    return XM_OK;
 }

@@ -454,22 +454,22 @@ static xm_status_t verify_list(verifier_t *verifier)
 {
     const xm_plan_t *plan = verifier->plan;
     size_t at = 0;
-    xm_status_t status = verify_kept(plan);
+    XM_TRY(verify_kept(plan));
 
-    for (int64_t i = 0; status == XM_OK && i < plan->builder.transfer_count; ++i) {
-        status = verify_transfer(verifier, i);
+    for (int64_t i = 0; i < plan->builder.transfer_count; ++i) {
+        XM_TRY(verify_transfer(verifier, i));
     }
-    for (int64_t k = 0; status == XM_OK && k < plan->kept_count; ++k) {
+    for (int64_t k = 0; k < plan->kept_count; ++k) {
         const xm_kept_t *kept = &plan->kept[k];
 
-        status = add_entry(&verifier->deliveries,
-                           (entry_t){kept->task, kept->first, kept->end, kept->route});
+        XM_TRY(add_entry(&verifier->deliveries,
+                         (entry_t){kept->task, kept->first, kept->end, kept->route}));
     }
-    status = status == XM_OK ? sort_deliveries(&verifier->deliveries, plan->task_count) : status;
-    for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
-        status = verify_next(verifier, t, &at);
+    XM_TRY(sort_deliveries(&verifier->deliveries, plan->task_count));
+    for (int64_t t = 0; t < plan->task_count; ++t) {
+        XM_TRY(verify_next(verifier, t, &at));
     }
-    return status;
+    return XM_OK;
 }
 
 /* Checks the transfers between the first two hosts of a regular plan, whose formula is known to be
@@ -480,21 +480,18 @@ static xm_status_t verify_first_hosts(verifier_t *verifier)
     const xm_side_t *src = &regular->src, *dst = &regular->dst;
     int64_t blocks = (int64_t)regular->turns * regular->pieces, width = regular->devices;
     size_t at = 0;
-    xm_status_t status = XM_OK;
 
-    for (int64_t i = 0; status == XM_OK && i < blocks * width; ++i) {
-        status = verify_transfer(verifier, i / width * regular->hosts * width + i % width);
+    for (int64_t i = 0; i < blocks * width; ++i) {
+        XM_TRY(verify_transfer(verifier, i / width * regular->hosts * width + i % width));
     }
-    if (status == XM_OK) {
-        status = sort_deliveries(&verifier->deliveries, verifier->plan->task_count);
-    }
+    XM_TRY(sort_deliveries(&verifier->deliveries, verifier->plan->task_count));
     for (int r = 0; r < (dst->whole ? 1 : dst->devices); ++r) {
-        for (int s = 0; status == XM_OK && s < (src->whole ? 1 : src->devices); ++s) {
-            status = verify_next(verifier,
-                                 (int64_t)dst->tile[r] * regular->src_tiles + src->tile[s], &at);
+        for (int s = 0; s < (src->whole ? 1 : src->devices); ++s) {
+            XM_TRY(verify_next(verifier, (int64_t)dst->tile[r] * regular->src_tiles + src->tile[s],
+                               &at));
         }
     }
-    return status;
+    return XM_OK;
 }
 
 /* Later checks rely on what earlier ones have established, so the first failure ends it. */
