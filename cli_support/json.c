@@ -13,9 +13,7 @@ xm_status_t xm_cli_give_text(const xm_cli_json_t *json, char *text, const char *
     xm_status_t status = XM_OK;
     FILE *file;
 
-    if (text == NULL) {
-        return XM_NO_MEMORY("%s", what);
-    }
+    XM_NEED_MEMORY(text, "%s", what);
     if (json->print) {
         (void)puts(text);
     }

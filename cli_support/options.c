@@ -128,9 +128,7 @@ static xm_status_t append_to_list(xm_cli_t *cli, size_t index, const char *text)
     const char **grown =
         realloc(cli->lists[index], (cli->given[index] ? list->count + 1 : 1) * sizeof(*grown));
 
-    if (grown == NULL) {
-        return XM_NO_MEMORY("the values of --%s", cli->command.options[index].name);
-    }
+    XM_NEED_MEMORY(grown, "the values of --%s", cli->command.options[index].name);
     if (!cli->given[index]) {
         list->count = 0;
     }

@@ -66,9 +66,7 @@ xm_status_t rb_pair_list_parse(const char *text, int ranks, rb_pair_list_t *list
     rb_pair_list_t parsed = {.pairs = malloc(MOST_PAIRS * sizeof(rb_pair_t))};
     xm_status_t status = XM_OK;
 
-    if (parsed.pairs == NULL) {
-        return XM_NO_MEMORY("the pairs");
-    }
+    XM_NEED_MEMORY(parsed.pairs, "the pairs");
     for (const char *at = text; status == XM_OK && at != NULL;) {
         char entry[ENTRY_TEXT];
         size_t length = strcspn(at, ",");

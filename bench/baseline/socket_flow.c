@@ -262,9 +262,7 @@ xm_status_t rb_socket_flow_create(xm_bootstrap_t *bootstrap, const xm_job_env_t 
     rb_socket_flow_t *made = calloc(1, sizeof(*made));
     xm_status_t status;
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a flow");
-    }
+    XM_NEED_MEMORY(made, "a flow");
     *made = (rb_socket_flow_t){
         .bootstrap = bootstrap, .pairs = pairs, .bytes = bytes, .timeout = timeout};
     made->ends = calloc((size_t)pairs->count + 1, sizeof(*made->ends));

@@ -20,9 +20,7 @@ static xm_status_t take_side(const ap_plan_side_t *side, rb_side_t *taken)
     taken->sizes[0] = side->shape[0];
     taken->sizes[1] = side->shape[1];
     taken->ranks = malloc((size_t)side->device_count * sizeof(int));
-    if (taken->ranks == NULL) {
-        return XM_NO_MEMORY("%d ranks", side->device_count);
-    }
+    XM_NEED_MEMORY(taken->ranks, "%d ranks", side->device_count);
     memcpy(taken->ranks, side->devices, (size_t)side->device_count * sizeof(int));
     return xm_spec_parse(side->spec, &taken->spec);
 }

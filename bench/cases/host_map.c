@@ -11,9 +11,7 @@
 static xm_status_t allocate(int ranks, rb_host_map_t *map)
 {
     map->host_of = malloc((size_t)ranks * sizeof(int));
-    if (map->host_of == NULL) {
-        return XM_NO_MEMORY("the hosts of %d ranks", ranks);
-    }
+    XM_NEED_MEMORY(map->host_of, "the hosts of %d ranks", ranks);
     map->ranks = ranks;
     return XM_OK;
 }

@@ -93,9 +93,7 @@ static xm_status_t place_by_rank(const rb_case_t *one, const rb_host_map_t *host
                           rb_side_size(&one->src), count, first + count, hosts->ranks);
     }
     following = malloc((size_t)count * sizeof(int));
-    if (following == NULL) {
-        return XM_NO_MEMORY("a mesh of %d ranks", count);
-    }
+    XM_NEED_MEMORY(following, "a mesh of %d ranks", count);
     for (int i = 0; i < count; ++i) {
         following[i] = first + i;
     }
@@ -141,9 +139,7 @@ static xm_status_t place_by_host(const rb_case_t *one, const rb_host_map_t *host
     bool shares = false;
     xm_status_t status;
 
-    if (ranks == NULL) {
-        return XM_NO_MEMORY("the ranks of case %s", one->name);
-    }
+    XM_NEED_MEMORY(ranks, "the ranks of case %s", one->name);
     if (packs(one, rb_host_map_members(hosts, 0))) {
         dst_host = 0;
         offset = one->src.devices;

@@ -76,9 +76,7 @@ static xm_status_t make_plan(const rb_case_t *one, xm_plan_params_t *params, xm_
 
     if (model != NULL) {
         tensors = malloc(((size_t)model->count + 1) * sizeof(*tensors));
-        if (tensors == NULL) {
-            return XM_NO_MEMORY("%d tensors", model->count);
-        }
+        XM_NEED_MEMORY(tensors, "%d tensors", model->count);
         for (int i = 0; i < model->count; ++i) {
             const rb_model_tensor_t *tensor = &model->tensors[i];
 
@@ -143,9 +141,7 @@ xm_status_t rb_prepared_list_create(const rb_selection_t *selection, const rb_ho
     xm_status_t status = XM_OK;
 
     made.prepared = calloc((size_t)selection->count + 1, sizeof(*made.prepared));
-    if (made.prepared == NULL) {
-        return XM_NO_MEMORY("%d cases", selection->count);
-    }
+    XM_NEED_MEMORY(made.prepared, "%d cases", selection->count);
     for (int i = 0; status == XM_OK && i < selection->count; ++i) {
         status = prepare_or_check(&made, i);
     }

@@ -126,9 +126,7 @@ xm_status_t rb_emulated_cluster_create(const rb_emulated_cluster_params_t *param
         return status;
     }
     made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return XM_NO_MEMORY("an emulated cluster");
-    }
+    XM_NEED_MEMORY(made, "an emulated cluster");
     made->lasting = params->lasting;
     if (params->lasting) {
         status = rb_cluster_state_claim(params->shape->name, &claim);
@@ -155,9 +153,7 @@ xm_status_t rb_emulated_cluster_open(const char *name, rb_emulated_cluster_t **c
     rb_emulated_cluster_t *found = calloc(1, sizeof(*found));
     xm_status_t status;
 
-    if (found == NULL) {
-        return XM_NO_MEMORY("an emulated cluster");
-    }
+    XM_NEED_MEMORY(found, "an emulated cluster");
     found->lasting = true;
     status = rb_cluster_state_read(name, &found->members);
     if (status < 0) {

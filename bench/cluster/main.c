@@ -205,9 +205,7 @@ static xm_status_t print_json(const rb_emulated_cluster_t *cluster)
 {
     char *text = rb_cluster_state_dump(rb_emulated_cluster_members(cluster));
 
-    if (text == NULL) {
-        return XM_NO_MEMORY("the description of the cluster");
-    }
+    XM_NEED_MEMORY(text, "the description of the cluster");
     (void)puts(text);
     free(text);
     return XM_OK;

@@ -162,9 +162,7 @@ xm_status_t rb_cluster_state_write(const rb_cluster_claim_t *claim,
     char *text = rb_cluster_state_dump(members);
     xm_status_t status = XM_OK;
 
-    if (text == NULL) {
-        return XM_NO_MEMORY("the description of the cluster");
-    }
+    XM_NEED_MEMORY(text, "the description of the cluster");
     if (pwrite(claim->fd, text, strlen(text), 0) != (ssize_t)strlen(text)) {
         status = xm_error_set(XM_ERR_IO, "cannot write the description of the cluster: %s",
                               strerror(errno));

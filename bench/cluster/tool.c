@@ -19,9 +19,7 @@ xm_status_t rb_orders_open(rb_orders_t *orders)
 {
     *orders = (rb_orders_t){0};
     orders->stream = open_memstream(&orders->text, &orders->length);
-    if (orders->stream == NULL) {
-        return XM_NO_MEMORY("a list of orders");
-    }
+    XM_NEED_MEMORY(orders->stream, "a list of orders");
     return XM_OK;
 }
 

@@ -87,9 +87,7 @@ static xm_status_t make_mesh(const rb_layout_key_t *key, xm_mesh_t **mesh)
         count *= key->size[a];
     }
     ranks = malloc((size_t)count * sizeof(*ranks));
-    if (ranks == NULL) {
-        return XM_NO_MEMORY("a mesh of %d ranks", count);
-    }
+    XM_NEED_MEMORY(ranks, "a mesh of %d ranks", count);
     for (int position = 0; position < count; ++position) {
         int rest = position;
 
@@ -133,9 +131,7 @@ static xm_status_t make_blocks(const rb_layout_key_t *key, const xm_mesh_t *mesh
     int64_t *cuts = malloc(((size_t)parts + 1) * sizeof(*cuts));
     xm_status_t status;
 
-    if (cuts == NULL) {
-        return XM_NO_MEMORY("%d cut points", parts + 1);
-    }
+    XM_NEED_MEMORY(cuts, "%d cut points", parts + 1);
     cut_blocks(key, parts, cuts);
     given[0] = cuts;
     status = xm_layout_create_explicit(mesh, &key->spec, key->shape, given, layout);
@@ -170,9 +166,7 @@ xm_status_t rb_layout_pool_create(rb_layout_pool_t **pool)
     rb_layout_pool_t *made = calloc(1, sizeof(*made));
     xm_status_t status;
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a pool of layouts");
-    }
+    XM_NEED_MEMORY(made, "a pool of layouts");
     status = reserve(made);
     if (status < 0) {
         rb_layout_pool_destroy(made);

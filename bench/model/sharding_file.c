@@ -161,9 +161,7 @@ static xm_status_t read_rules(const json_t *root, rb_shard_table_t *table)
         return status;
     }
     table->rules = calloc(count + 1, sizeof(*table->rules));
-    if (table->rules == NULL) {
-        return XM_NO_MEMORY("%zu entries", count);
-    }
+    XM_NEED_MEMORY(table->rules, "%zu entries", count);
     for (size_t i = 0; status == XM_OK && i < count; ++i) {
         char where[32];
 

@@ -36,9 +36,7 @@ static xm_status_t flow_create(int size, flow_t *flow)
 {
     flow->counts = calloc((size_t)size, sizeof(*flow->counts));
     flow->types = malloc((size_t)size * sizeof(*flow->types));
-    if (flow->counts == NULL || flow->types == NULL) {
-        return XM_NO_MEMORY("the types of %d ranks", size);
-    }
+    XM_NEED_MEMORY(flow->counts != NULL && flow->types != NULL, "the types of %d ranks", size);
     for (int r = 0; r < size; ++r) {
         flow->types[r] = MPI_BYTE;
     }
@@ -151,9 +149,7 @@ static xm_status_t create(const rb_peer_slot_t *slot, void **state)
     alltoallw_t *made = calloc(1, sizeof(*made));
     xm_status_t status;
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("an all-to-all");
-    }
+    XM_NEED_MEMORY(made, "an all-to-all");
     made->slot = slot;
     MPI_Comm_size(MPI_COMM_WORLD, &made->size);
     made->displacements = calloc((size_t)made->size, sizeof(*made->displacements));

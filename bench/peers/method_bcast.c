@@ -93,9 +93,7 @@ static xm_status_t find_group(bcast_t *made, const int *ranks, int count, int *i
         }
     }
     copy = malloc((size_t)count * sizeof(*copy));
-    if (copy == NULL) {
-        return XM_NO_MEMORY("a group of %d ranks", count);
-    }
+    XM_NEED_MEMORY(copy, "a group of %d ranks", count);
     memcpy(copy, ranks, (size_t)count * sizeof(*copy));
     *index = made->group_count++;
     made->groups[*index] = (group_t){.ranks = copy,
@@ -244,9 +242,7 @@ static xm_status_t create(const rb_peer_slot_t *slot, void **state)
     int64_t count = 0;
     xm_status_t status;
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("broadcasts");
-    }
+    XM_NEED_MEMORY(made, "broadcasts");
     made->slot = slot;
     MPI_Type_contiguous((int)slot->one->element_size, MPI_BYTE, &made->element);
     MPI_Type_commit(&made->element);

@@ -64,9 +64,7 @@ static xm_status_t create(const rb_peer_slot_t *slot, void **state)
     size_t count = 0;
     xm_status_t status;
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("sends and receives");
-    }
+    XM_NEED_MEMORY(made, "sends and receives");
     made->slot = slot;
     status = rb_peer_moves_create(slot->src, slot->dst, slot->rank, &moves, &count);
     if (status == XM_OK) {

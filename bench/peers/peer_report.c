@@ -95,9 +95,7 @@ xm_status_t rb_peer_report_create(const rb_peer_job_t *job, rb_peer_report_t **r
 {
     rb_peer_report_t *created = calloc(1, sizeof(*created));
 
-    if (created == NULL) {
-        return XM_NO_MEMORY("the report");
-    }
+    XM_NEED_MEMORY(created, "the report");
     created->job = job;
     read_version(created->version);
     created->results = json_array();

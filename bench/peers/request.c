@@ -107,9 +107,7 @@ static xm_status_t parse_options(int argc, char **argv, rb_peer_request_t *reque
     xm_status_t status;
 
     request->arguments = malloc((size_t)argc * sizeof(*request->arguments));
-    if (request->arguments == NULL) {
-        return XM_NO_MEMORY("%d arguments", argc);
-    }
+    XM_NEED_MEMORY(request->arguments, "%d arguments", argc);
     request->arguments[used++] = argv[0];
     for (int i = 2; i < argc; ++i) {
         request->arguments[used++] = argv[i];

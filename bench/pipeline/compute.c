@@ -100,9 +100,7 @@ xm_status_t rb_compute_create(rb_compute_kind_t kind, rb_compute_t **result)
 {
     rb_compute_t *compute = calloc(1, sizeof(*compute));
 
-    if (compute == NULL) {
-        return XM_NO_MEMORY("a rank's work");
-    }
+    XM_NEED_MEMORY(compute, "a rank's work");
     compute->kind = kind;
     compute->state = XM_GOLDEN;
     for (int i = 0; i < ORDER; ++i) {

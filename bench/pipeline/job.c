@@ -53,9 +53,7 @@ static xm_status_t agree_on_text(job_t *job, const char *what, const char *text)
     char own[COURSE] = {0}, (*all)[COURSE] = calloc(size, sizeof(*all));
     xm_status_t status;
 
-    if (all == NULL) {
-        return XM_NO_MEMORY("the settings of %zu ranks", size);
-    }
+    XM_NEED_MEMORY(all, "the settings of %zu ranks", size);
     (void)snprintf(own, sizeof(own), "%s", text);
     status = xm_worker_allgather(job->worker, own, all, sizeof(own));
     for (size_t r = 1; r < size && status == XM_OK; ++r) {

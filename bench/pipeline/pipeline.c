@@ -110,9 +110,7 @@ static xm_status_t plan_way(const ap_plan_boundary_t *boundary, const xm_network
     xm_tensor_t *batch = calloc((size_t)boundary->more_count + 1, sizeof(*batch));
     xm_status_t status = xm_strategy_parse(boundary->strategy, &params.strategy);
 
-    if (batch == NULL) {
-        return XM_NO_MEMORY("%d tensors", boundary->more_count + 1);
-    }
+    XM_NEED_MEMORY(batch, "%d tensors", boundary->more_count + 1);
     if (status == XM_OK) {
         status = xm_scheduler_parse(boundary->scheduler, &params.scheduler);
     }
@@ -140,9 +138,7 @@ static xm_status_t make_ways(const rb_pipeline_params_t *params, rb_pipeline_t *
     xm_status_t status = XM_OK;
 
     pipeline->ways = calloc((size_t)count + 1, sizeof(*pipeline->ways));
-    if (pipeline->ways == NULL) {
-        return XM_NO_MEMORY("%d reshardings", count);
-    }
+    XM_NEED_MEMORY(pipeline->ways, "%d reshardings", count);
     pipeline->way_count = count;
     for (int w = 0; w < count && status == XM_OK; ++w) {
         const ap_plan_boundary_t *boundary = ap_plan_boundary(pipeline->plan, w / 2);
@@ -190,9 +186,7 @@ static xm_status_t simulate_free(rb_pipeline_t *pipeline)
     ap_pipeline_run_t *run;
     xm_status_t status;
 
-    if (all == NULL) {
-        return XM_NO_MEMORY("the times of %zu stages", stages);
-    }
+    XM_NEED_MEMORY(all, "the times of %zu stages", stages);
     for (int stage = 0; stage < schedule->stages; ++stage) {
         for (int i = 0; i < schedule->op_count[stage]; ++i) {
             const ap_pipeline_span_t *span = &pipeline->predicted->spans[stage][i];
@@ -222,9 +216,7 @@ xm_status_t rb_pipeline_create(const rb_pipeline_params_t *params, rb_pipeline_t
     rb_pipeline_t *pipeline = calloc(1, sizeof(*pipeline));
     xm_status_t status;
 
-    if (pipeline == NULL) {
-        return XM_NO_MEMORY("%s", params->path);
-    }
+    XM_NEED_MEMORY(pipeline, "%s", params->path);
     status = ap_plan_load(params->path, &pipeline->plan);
     if (status < 0) {
         goto destroy_pipeline; /* the sentence names the file */

@@ -69,9 +69,7 @@ xm_status_t rb_stage_channel_create(xm_worker_t *worker, const rb_pipeline_t *pi
     rb_stage_barrier_params_t stage_barrier;
     bool first;
 
-    if (stage_channel == NULL) {
-        return XM_NO_MEMORY("a stage channel between stages");
-    }
+    XM_NEED_MEMORY(stage_channel, "a stage channel between stages");
     stage_channel->worker = worker;
     stage_channel->way = &pipeline->ways[index];
     stage_channel->index = index;

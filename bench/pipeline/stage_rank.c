@@ -43,9 +43,7 @@ static xm_status_t make_ends(rb_stage_rank_t *rank)
     xm_status_t status = XM_OK;
 
     rank->ends = calloc((size_t)pipeline->way_count + 1, sizeof(*rank->ends));
-    if (rank->ends == NULL) {
-        return XM_NO_MEMORY("%d channels", pipeline->way_count);
-    }
+    XM_NEED_MEMORY(rank->ends, "%d channels", pipeline->way_count);
     for (int w = 0; w < pipeline->way_count && status == XM_OK; ++w) {
         const rb_way_t *way = &pipeline->ways[w];
         end_t *end = &rank->ends[rank->end_count];
@@ -68,9 +66,7 @@ xm_status_t rb_stage_rank_create(xm_worker_t *worker, const rb_pipeline_t *pipel
     xm_status_t status = XM_OK;
     bool first;
 
-    if (rank == NULL) {
-        return XM_NO_MEMORY("a rank of a pipeline");
-    }
+    XM_NEED_MEMORY(rank, "a rank of a pipeline");
     rank->worker = worker;
     rank->pipeline = pipeline;
     rank->compute = compute;

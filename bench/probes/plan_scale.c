@@ -67,9 +67,7 @@ static xm_status_t make_network(const options_t *options, int ranks, xm_network_
     int *hosts = malloc((size_t)ranks * sizeof(*hosts));
     xm_status_t status;
 
-    if (hosts == NULL) {
-        return XM_NO_MEMORY("%d ranks", ranks);
-    }
+    XM_NEED_MEMORY(hosts, "%d ranks", ranks);
     for (int r = 0; r < ranks; ++r) {
         hosts[r] = r / DEVICES_PER_HOST;
     }

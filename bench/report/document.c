@@ -132,9 +132,7 @@ xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **documen
         return XM_OK;
     }
     created = calloc(1, sizeof(*created));
-    if (created == NULL) {
-        return XM_NO_MEMORY("the JSON report");
-    }
+    XM_NEED_MEMORY(created, "the JSON report");
     created->job = job;
     created->results = json_array();
     created->root = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "version", XM_VERSION_STRING,

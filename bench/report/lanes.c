@@ -119,9 +119,7 @@ static xm_status_t arrange(rb_lane_t *lane, int64_t slack_ns)
 {
     int64_t *busy_until = malloc((lane->count + 1) * sizeof(*busy_until));
 
-    if (busy_until == NULL) {
-        return XM_NO_MEMORY("the figure");
-    }
+    XM_NEED_MEMORY(busy_until, "the figure");
     if (lane->count > 0) {
         qsort(lane->bars, lane->count, sizeof(*lane->bars), compare_starts);
     }

@@ -35,9 +35,7 @@ xm_status_t rb_load_of(const xm_plan_t *plan, rb_load_t *load)
     size_t hosts = (size_t)xm_network_hosts(xm_plan_network(plan));
     rb_load_t(*loads)[2] = calloc(hosts, sizeof(*loads));
 
-    if (loads == NULL) {
-        return XM_NO_MEMORY("the loads of %zu hosts", hosts);
-    }
+    XM_NEED_MEMORY(loads, "the loads of %zu hosts", hosts);
     for (int64_t t = 0; t < xm_plan_transfer_count(plan); ++t) {
         add_transfer(plan, t, loads);
     }

@@ -46,9 +46,7 @@ xm_status_t rb_report_create(const rb_job_info_t *job, rb_report_t **report)
     rb_report_t *created = calloc(1, sizeof(*created));
     xm_status_t status;
 
-    if (created == NULL) {
-        return XM_NO_MEMORY("the report");
-    }
+    XM_NEED_MEMORY(created, "the report");
     created->job = job;
     status = rb_document_create(job, &created->document);
     if (status == XM_OK && job->options->trace_path != NULL) {

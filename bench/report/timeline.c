@@ -129,9 +129,7 @@ static xm_status_t collect_planned(figure_t *figure)
     int64_t makespan;
     xm_status_t status;
 
-    if (spans == NULL) {
-        return XM_NO_MEMORY("the figure");
-    }
+    XM_NEED_MEMORY(spans, "the figure");
     status = xm_simulate(figure->plan, figure->network, XM_SHARING_EXCLUSIVE, spans, &makespan);
     if (status == XM_OK) {
         status = add_planned(figure, spans);

@@ -71,9 +71,7 @@ static xm_status_t check_settings(job_t *job)
     int64_t *all = malloc(size * sizeof(own));
     xm_status_t status;
 
-    if (all == NULL) {
-        return XM_NO_MEMORY("the settings of %zu ranks", size);
-    }
+    XM_NEED_MEMORY(all, "the settings of %zu ranks", size);
     status = xm_worker_allgather(job->worker, &own, all, sizeof(own));
     for (size_t i = 0; status == XM_OK && i < size * fields; ++i) {
         if (all[i] != all[i % fields]) {
@@ -142,9 +140,7 @@ static xm_status_t agree_on_rates(job_t *job)
         return status;
     }
     all = malloc(size * sizeof(*all));
-    if (all == NULL) {
-        return XM_NO_MEMORY("the rates of %zu ranks", size);
-    }
+    XM_NEED_MEMORY(all, "the rates of %zu ranks", size);
     status = xm_worker_allgather(job->worker, &job->rates, all, sizeof(*all));
     if (status == XM_OK) {
         job->rates = all[0];
@@ -168,9 +164,7 @@ static xm_status_t introduce_ranks(job_t *job)
     (void)snprintf(own.host, sizeof(own.host), "%s",
                    xm_worker_host_name(job->worker, xm_worker_host_of(job->worker, rank)));
     job->ranks = malloc((size_t)xm_worker_size(job->worker) * sizeof(*job->ranks));
-    if (job->ranks == NULL) {
-        return XM_NO_MEMORY("the names of %d ranks", xm_worker_size(job->worker));
-    }
+    XM_NEED_MEMORY(job->ranks, "the names of %d ranks", xm_worker_size(job->worker));
     return xm_worker_allgather(job->worker, &own, job->ranks, sizeof(own));
 }
 

@@ -96,9 +96,7 @@ static xm_status_t open_stage(stage_t *stage)
         return status;
     }
     stage->slots = calloc((size_t)stage->hosts->ranks, sizeof(*stage->slots));
-    if (stage->slots == NULL) {
-        return XM_NO_MEMORY("%d simulated ranks", stage->hosts->ranks);
-    }
+    XM_NEED_MEMORY(stage->slots, "%d simulated ranks", stage->hosts->ranks);
     for (int r = 0; status == XM_OK && r < stage->hosts->ranks; ++r) {
         status = open_slot(stage, r);
     }

@@ -40,9 +40,7 @@ xm_status_t rb_processors_gather(xm_worker_t *worker, rb_processors_t *fewest)
     place_t *places = malloc((size_t)ranks * sizeof(*places));
     xm_status_t status;
 
-    if (places == NULL) {
-        return XM_NO_MEMORY("the processors of %d ranks", ranks);
-    }
+    XM_NEED_MEMORY(places, "the processors of %d ranks", ranks);
     status = xm_worker_allgather(worker, &own, places, sizeof(own));
     for (int r = 0; status == XM_OK && r < ranks; ++r) {
         rb_processors_t next = count(places, ranks, &places[r]);

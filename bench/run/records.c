@@ -93,9 +93,7 @@ xm_status_t rb_records_take(const xm_plan_t *plan, const xm_executor_t *executor
 
     take_hops(&taker, plan);
     taker.records = malloc((taker.count + times->count + 1) * sizeof(*taker.records));
-    if (taker.records == NULL) {
-        return XM_NO_MEMORY("%zu records", taker.count);
-    }
+    XM_NEED_MEMORY(taker.records, "%zu records", taker.count);
     take_hops(&taker, plan);
     take_chunks(&taker, times);
     *records = taker.records;

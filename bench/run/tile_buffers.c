@@ -59,9 +59,7 @@ static xm_status_t place_dst(const rb_prepared_t *prepared, const rb_tile_buffer
     int groups = model != NULL ? model->group_count : 0;
     uint64_t *starts = malloc(((size_t)groups + 1) * sizeof(*starts));
 
-    if (starts == NULL) {
-        return XM_NO_MEMORY("%d packed parameters", groups);
-    }
+    XM_NEED_MEMORY(starts, "%d packed parameters", groups);
     for (int g = 0; g < groups; ++g) {
         starts[g] = place(rb_model_group_bytes(model, g, made->rank), end);
     }

@@ -457,9 +457,7 @@ static xm_status_t open_stream(xm_worker_t *worker, const xm_plan_t *plan, doubl
         stream->bytes += mine ? (size_t)ceil(stream->pairs[p]) : 0;
     }
     stream->memory = calloc(1, stream->bytes);
-    if (stream->memory == NULL) {
-        return XM_NO_MEMORY("%zu bytes of streams", stream->bytes);
-    }
+    XM_NEED_MEMORY(stream->memory, "%zu bytes of streams", stream->bytes);
     status = make_streams(stream, size, rank);
     if (status < 0 || stream->count == 0) {
         return status;

@@ -41,6 +41,14 @@ XM_API xm_status_t xm_error_set(xm_status_t status, const char *format, ...) XM_
         }                                                                                          \
     } while (0)
 
+/** Returns XM_NO_MEMORY() of what is told unless @p made, a pointer or a truth value, is there. */
+#define XM_NEED_MEMORY(made, ...)                                                                  \
+    do {                                                                                           \
+        if (!(made)) {                                                                             \
+            return XM_NO_MEMORY(__VA_ARGS__);                                                      \
+        }                                                                                          \
+    } while (0)
+
 /** xm_error_set() with its arguments in a list, for detectors that have a format of their own. */
 xm_status_t xm_error_set_list(xm_status_t status, const char *format, va_list args) XM_PRINTF(2, 0);
 

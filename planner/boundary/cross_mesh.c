@@ -50,9 +50,7 @@ xm_status_t ap_cross_mesh_create(const xm_cluster_profile_t *profile, ap_cross_m
 {
     ap_cross_mesh_t *cross_mesh = calloc(1, sizeof(*cross_mesh));
 
-    if (cross_mesh == NULL) {
-        return XM_NO_MEMORY("boundary costs");
-    }
+    XM_NEED_MEMORY(cross_mesh, "boundary costs");
     if (pthread_mutex_init(&cross_mesh->mutex, NULL) != 0) {
         free(cross_mesh);
         return XM_NO_MEMORY("boundary costs");
@@ -85,9 +83,7 @@ static xm_status_t make_room(ap_cross_mesh_t *cross_mesh)
         return XM_OK;
     }
     slots = calloc(count, sizeof(*slots));
-    if (slots == NULL) {
-        return XM_NO_MEMORY("%zu boundary costs", count);
-    }
+    XM_NEED_MEMORY(slots, "%zu boundary costs", count);
     for (size_t i = 0; i < cross_mesh->slot_count; ++i) {
         if (cross_mesh->slots[i].key.count != 0) {
             *find_slot(slots, count, &cross_mesh->slots[i].key) = cross_mesh->slots[i];

@@ -36,9 +36,7 @@ static xm_status_t make_mesh(const ap_cross_mesh_side_t *side, xm_mesh_t **mesh)
     int *ranks = malloc((size_t)count * sizeof(*ranks));
     xm_status_t status;
 
-    if (ranks == NULL) {
-        return XM_NO_MEMORY("a mesh of %d devices", count);
-    }
+    XM_NEED_MEMORY(ranks, "a mesh of %d devices", count);
     for (int i = 0; i < count; ++i) {
         ranks[i] = side->first_device + i;
     }
@@ -62,9 +60,7 @@ static xm_status_t make_network(const xm_cluster_profile_t *profile, int ranks,
     int *host_of_rank = malloc((size_t)ranks * sizeof(*host_of_rank));
     xm_status_t status;
 
-    if (host_of_rank == NULL) {
-        return XM_NO_MEMORY("%d ranks", ranks);
-    }
+    XM_NEED_MEMORY(host_of_rank, "%d ranks", ranks);
     for (int rank = 0; rank < ranks; ++rank) {
         host_of_rank[rank] = rank / per_host;
     }
@@ -129,9 +125,7 @@ static xm_status_t look_at_hops(bounding_pass_t *bounding_pass, double *seconds)
 {
     bounding_pass->ranks = xm_plan_ranks(bounding_pass->plan);
     bounding_pass->busy = calloc(2 * (size_t)bounding_pass->ranks, sizeof(*bounding_pass->busy));
-    if (bounding_pass->busy == NULL) {
-        return XM_NO_MEMORY("%d ranks", bounding_pass->ranks);
-    }
+    XM_NEED_MEMORY(bounding_pass->busy, "%d ranks", bounding_pass->ranks);
     for (int64_t i = 0; i < xm_plan_transfer_count(bounding_pass->plan); ++i) {
         const xm_transfer_t transfer = xm_plan_transfer(bounding_pass->plan, i);
 
@@ -223,9 +217,7 @@ static xm_status_t look_at_both(const xm_cluster_profile_t *profile, xm_tensor_t
                                      .links = calloc((size_t)links, sizeof(*bounding_pass.links))};
     xm_status_t status;
 
-    if (bounding_pass.links == NULL) {
-        return XM_NO_MEMORY("the NICs of %d hosts", hosts);
-    }
+    XM_NEED_MEMORY(bounding_pass.links, "the NICs of %d hosts", hosts);
     status = both_ways(&bounding_pass, tensors, transfer->count, cost);
     if (status != XM_OK) {
         free(bounding_pass.links);

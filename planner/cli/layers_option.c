@@ -58,9 +58,7 @@ static xm_status_t read_marks(const char *path, ap_layers_option_t *option, ap_l
 
     XM_TRY(read_file(path, &option->text));
     option->marks = malloc(count_lines(option->text) * sizeof(*option->marks));
-    if (option->marks == NULL) {
-        return XM_NO_MEMORY("the marks of %s", path);
-    }
+    XM_NEED_MEMORY(option->marks, "the marks of %s", path);
     for (char *line = strtok_r(option->text, "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest)) {
         size_t length;

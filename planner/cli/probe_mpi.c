@@ -60,9 +60,7 @@ static xm_status_t find_hosts(int ranks, int *host_of, int *hosts)
     char own[NAME_SIZE] = "", *names = calloc((size_t)ranks, NAME_SIZE);
     const char *given = xm_config_string(XM_CONFIG_HOST);
 
-    if (names == NULL) {
-        return XM_NO_MEMORY("%d names", ranks);
-    }
+    XM_NEED_MEMORY(names, "%d names", ranks);
     if (given[0] != '\0') {
         (void)snprintf(own, sizeof(own), "%s", given);
     } else {
@@ -188,9 +186,7 @@ static xm_status_t run_job(const options_t *o)
         return status;
     }
     host_of = calloc((size_t)job.ranks, sizeof(*host_of));
-    if (host_of == NULL) {
-        return XM_NO_MEMORY("%d ranks", job.ranks);
-    }
+    XM_NEED_MEMORY(host_of, "%d ranks", job.ranks);
     job.host_of = host_of;
     status = find_hosts(job.ranks, host_of, &hosts);
     if (status == XM_OK) {

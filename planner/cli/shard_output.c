@@ -137,9 +137,7 @@ xm_status_t ap_shard_memory_curve(const ap_shard_plan_t *plan, const ap_graph_t 
 {
     ap_memory_curve_t *made = calloc(1, sizeof(*made));
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a memory curve");
-    }
+    XM_NEED_MEMORY(made, "a memory curve");
     made->points = ap_graph_ops(graph);
     made->parts = AP_SHARD_PARTS;
     for (int part = 0; part < AP_SHARD_PARTS; ++part) {

@@ -32,9 +32,7 @@ static xm_status_t create(const xm_cluster_profile_t *profile, const ap_alpa_par
 {
     ap_cost_model_t *made = calloc(1, sizeof(*made));
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a cost model");
-    }
+    XM_NEED_MEMORY(made, "a cost model");
     made->profile = profile;
     if (alpa != NULL) {
         made->alpa = *alpa;
@@ -133,9 +131,7 @@ static xm_status_t place_axis(ap_cost_mesh_t *mesh, int axis, int stride)
     ap_cost_axis_t *on = &mesh->axis[axis];
     flows_t *of = calloc((size_t)mesh->hosts, sizeof(*of));
 
-    if (of == NULL) {
-        return XM_NO_MEMORY("a mesh of %d hosts", mesh->hosts);
-    }
+    XM_NEED_MEMORY(of, "a mesh of %d hosts", mesh->hosts);
     for (int first = 0; first < mesh->hosts * mesh->devices && on->size > 1; ++first) {
         int run;
 
@@ -280,9 +276,7 @@ xm_status_t ap_cost_mesh_create(const ap_cost_model_t *model, int hosts, int dev
         return status;
     }
     made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return XM_NO_MEMORY("a cost mesh");
-    }
+    XM_NEED_MEMORY(made, "a cost mesh");
     made->model = model;
     made->hosts = hosts;
     made->devices = devices;

@@ -43,14 +43,10 @@ static xm_status_t add_class(ap_device_classes_t *classes, const xm_cluster_prof
     bool *some;
     xm_status_t status;
 
-    if (grown == NULL) {
-        return XM_NO_MEMORY("kinds of devices");
-    }
+    XM_NEED_MEMORY(grown, "kinds of devices");
     classes->classes = grown;
     some = realloc(classes->some, (count + 1) * hosts * sizeof(*some));
-    if (some == NULL) {
-        return XM_NO_MEMORY("kinds of devices");
-    }
+    XM_NEED_MEMORY(some, "kinds of devices");
     classes->some = some;
     memset(some + count * hosts, 0, hosts * sizeof(*some));
     grown[count] = (ap_device_class_t){.device = *device, .nic = nic};
@@ -110,9 +106,7 @@ static xm_status_t make(const xm_cluster_profile_t *profile, ap_memory_budget_t 
     ap_device_classes_t *made = calloc(1, sizeof(*made));
     xm_status_t status;
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("kinds of devices");
-    }
+    XM_NEED_MEMORY(made, "kinds of devices");
     made->hosts = (int)hosts;
     made->firsts =
         xm_cluster_profile_hosts_differ(profile) || xm_cluster_profile_devices_differ(profile)
@@ -158,9 +152,7 @@ xm_status_t ap_device_classes_widen(ap_device_classes_t *classes,
     int *of = malloc((size_t)classes->firsts * hosts * sizeof(*of));
     xm_status_t status;
 
-    if (of == NULL) {
-        return XM_NO_MEMORY("%zu hosts", hosts);
-    }
+    XM_NEED_MEMORY(of, "%zu hosts", hosts);
     status = classify(classes, profile, budget, order, true, of);
     free(of);
     return status;

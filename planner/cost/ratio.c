@@ -69,9 +69,7 @@ xm_status_t ap_cost_mesh_allow_ratio(ap_cost_mesh_t *mesh)
         return XM_INVALID("parts by speed need a cluster profile of at most %d devices", MOST);
     }
     mesh->ratio = calloc(1, sizeof(*mesh->ratio));
-    if (mesh->ratio == NULL) {
-        return XM_NO_MEMORY("parts by speed");
-    }
+    XM_NEED_MEMORY(mesh->ratio, "parts by speed");
     for (int d = 0; d < devices; ++d) {
         list_parts(mesh, d, part);
         for (int a = 0; a < mesh->rank && d == 0; ++a) {

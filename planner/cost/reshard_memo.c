@@ -61,9 +61,7 @@ xm_status_t ap_reshard_memo_create(const ap_cost_mesh_t *mesh, ap_reshard_memo_t
 {
     ap_reshard_memo_t *made = calloc(1, sizeof(*made));
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("resharding costs");
-    }
+    XM_NEED_MEMORY(made, "resharding costs");
     made->mesh = mesh;
     *memo = made;
     return XM_OK;
@@ -117,9 +115,7 @@ xm_status_t ap_reshard_memo_tensor(ap_reshard_memo_t *memo, const ap_shape_t *sh
         made.mask = 2 * made.mask + 1;
     }
     made.slot = xm_arena_get(&memo->arena, made.mask + 1, sizeof(*made.slot));
-    if (memo->arena.failed) {
-        return XM_NO_MEMORY("resharding costs");
-    }
+    XM_NEED_MEMORY(!memo->arena.failed, "resharding costs");
     memcpy(made.specs, specs, (size_t)made.count * sizeof(*specs));
     for (int s = 0; s < made.count; ++s) {
         *slot_of(&made, specs[s]) = s + 1;

@@ -55,9 +55,7 @@ xm_status_t ap_sharding_create(const ap_sharding_params_t *params, ap_sharding_t
         return XM_ERR_INVALID_ARGUMENT;
     }
     made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return XM_NO_MEMORY("a sharding");
-    }
+    XM_NEED_MEMORY(made, "a sharding");
     status = solve(&own, made);
     if (status == XM_OK) {
         *sharding = made;

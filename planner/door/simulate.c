@@ -53,9 +53,7 @@ xm_status_t ap_simulation_create(const ap_plan_t *plan, const ap_simulation_para
         return status;
     }
     made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return XM_NO_MEMORY("a simulation");
-    }
+    XM_NEED_MEMORY(made, "a simulation");
     status = simulate(plan, &own, made);
     if (status == XM_OK) {
         *simulation = made;

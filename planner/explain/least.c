@@ -65,9 +65,7 @@ static xm_status_t fit_node(const ap_layer_node_t *node, const ap_op_t *op,
                            planned->name, planned->rule, op->rule.text);
     }
     fit->strategy = xm_arena_get(arena, (size_t)node->strategies.count, sizeof(*fit->strategy));
-    if (fit->strategy == NULL) {
-        return XM_NO_MEMORY("%d strategies", node->strategies.count);
-    }
+    XM_NEED_MEMORY(fit->strategy, "%d strategies", node->strategies.count);
     for (int s = 0; s < node->strategies.count; ++s) {
         const ap_strategy_t *strategy = &node->strategies.items[s];
 
@@ -166,9 +164,7 @@ static xm_status_t add_layer(layer_t *of, const ap_graph_t *training, const ap_p
     xm_status_t status = XM_OK;
 
     of->fits = xm_arena_get(&of->arena, (size_t)problem->op_nodes, sizeof(*of->fits));
-    if (of->fits == NULL) {
-        return XM_NO_MEMORY("%d operators", problem->op_nodes);
-    }
+    XM_NEED_MEMORY(of->fits, "%d operators", problem->op_nodes);
     if (group->op_count != problem->op_nodes) {
         status = XM_MISMATCH("%s: %d operators where the model has %d", place, group->op_count,
                              problem->op_nodes);

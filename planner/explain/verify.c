@@ -103,9 +103,7 @@ static xm_status_t check_submesh(const verification_t *v, const ap_plan_stage_t 
     int *of_host = calloc((size_t)v->info->hosts, sizeof(*of_host));
     int hosts = 0, most = 0;
 
-    if (of_host == NULL) {
-        return XM_NO_MEMORY("%d hosts", v->info->hosts);
-    }
+    XM_NEED_MEMORY(of_host, "%d hosts", v->info->hosts);
     for (int d = 0; d < stage->hosts * stage->devices_per_host; ++d) {
         int host = stage->devices[d] / v->info->devices_per_host;
 
@@ -256,9 +254,7 @@ static xm_status_t check_resting(const verification_t *v)
     int stages = ap_plan_stages(v->plan);
     xm_status_t status = XM_OK;
 
-    if (resting == NULL) {
-        return XM_NO_MEMORY("the tensors between stages");
-    }
+    XM_NEED_MEMORY(resting, "the tensors between stages");
     for (int pair = 0; pair < stages * stages; ++pair) {
         int from = pair / stages, to = pair % stages, count = 0;
         const ap_plan_stage_t *src = ap_plan_stage(v->plan, from),
@@ -354,9 +350,7 @@ static xm_status_t open_model(verification_t *v)
         return status;
     }
     v->context = calloc(2 * (size_t)v->setup.classes->count, sizeof(ap_stage_context_t *));
-    if (v->context == NULL) {
-        return XM_NO_MEMORY("the stages of a plan");
-    }
+    XM_NEED_MEMORY(v->context, "the stages of a plan");
     params.graph = v->graph;
     params.micro_batches = (int)v->info->micro_batches;
     v->weights = (ap_layer_weights_t){.per_iteration = 1.0 / (double)v->info->micro_batches};

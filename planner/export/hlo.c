@@ -30,9 +30,7 @@ typedef struct place {
 /* Takes over `text`, also when it fails; NULL stands for memory that was short. */
 xm_status_t ap_hlo_edit(ap_hlo_exporter_t *e, size_t at, size_t length, char *text)
 {
-    if (text == NULL) {
-        return XM_NO_MEMORY("an HLO module with shardings");
-    }
+    XM_NEED_MEMORY(text, "an HLO module with shardings");
     if (!xm_array_reserve(&e->edits, &e->edit_room, (size_t)e->edit_count + 1, sizeof(*e->edits))) {
         free(text);
         return XM_NO_MEMORY("an HLO module with shardings");
@@ -207,9 +205,7 @@ static xm_status_t add_steps(ap_hlo_exporter_t *e, const place_t *place, int ope
         free(previous);
         previous = next;
     }
-    if (previous == NULL) {
-        return XM_NO_MEMORY("an HLO module with shardings");
-    }
+    XM_NEED_MEMORY(previous, "an HLO module with shardings");
     if (status != XM_OK) {
         free(previous);
         return status;
@@ -284,9 +280,7 @@ static xm_status_t annotate_root(ap_hlo_exporter_t *e, const hlo_instruction_t *
     FILE *stream = open_memstream(&text, &size);
     xm_status_t status;
 
-    if (stream == NULL) {
-        return XM_NO_MEMORY("an HLO module with shardings");
-    }
+    XM_NEED_MEMORY(stream, "an HLO module with shardings");
     (void)fputs(root->type->tuple ? "{" : "", stream);
     for (int i = 0; i < e->source->result_count; ++i) {
         int tensor = e->source->results[i].tensor;

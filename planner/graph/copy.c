@@ -23,9 +23,7 @@ xm_status_t ap_op_open(ap_graph_t *graph, ap_op_t *op, int operands, int results
     int *lists =
         xm_arena_get(&graph->arena, 2 * (size_t)operands + 3 * (size_t)results, sizeof(*lists));
 
-    if (lists == NULL) {
-        return XM_NO_MEMORY("an operator");
-    }
+    XM_NEED_MEMORY(lists, "an operator");
     op->operand_count = operands;
     op->result_count = results;
     op->operands = lists;

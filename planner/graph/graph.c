@@ -122,9 +122,7 @@ xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor,
         return XM_INVALID("tensor '%s' has more than 2^48 elements", name);
     }
     copy = ap_graph_keep_name(graph, name);
-    if (copy == NULL) {
-        return XM_NO_MEMORY("the tensor '%s'", name);
-    }
+    XM_NEED_MEMORY(copy, "the tensor '%s'", name);
     graph->tensors[graph->tensor_count] = *tensor;
     graph->tensors[graph->tensor_count].name = copy;
     *id = graph->tensor_count++;

@@ -191,9 +191,7 @@ static xm_status_t parse_text(ap_sharding_rule_t *rule, const char *text)
     XM_TRY(ap_sharding_rule_open(terms, 0, (int)length, rule));
     rule->factors = 0;
     rule->text = strdup(text);
-    if (rule->text == NULL) {
-        return XM_NO_MEMORY("a sharding rule");
-    }
+    XM_NEED_MEMORY(rule->text, "a sharding rule");
     for (;;) {
         XM_TRY(parse_term(rule, term, &cursor));
         ++term;
@@ -424,9 +422,7 @@ static xm_status_t write_text(ap_sharding_rule_t *rule)
     FILE *stream = open_memstream(&rule->text, &length);
     bool written;
 
-    if (stream == NULL) {
-        return XM_NO_MEMORY("a sharding rule");
-    }
+    XM_NEED_MEMORY(stream, "a sharding rule");
     for (int t = 0; t < rule->operands + rule->results; ++t) {
         (void)fputs(t == rule->operands ? "->" : t > 0 ? "," : "", stream);
         write_term(stream, rule, t);

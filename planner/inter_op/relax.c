@@ -84,9 +84,7 @@ xm_status_t ap_inter_op_band_open(const ap_inter_op_space_t *space, xm_arena_t *
     *band = (ap_inter_op_band_t){.low = xm_arena_take(arena, rows * sizeof(int)),
                                  .high = xm_arena_take(arena, rows * sizeof(int)),
                                  .start = xm_arena_take(arena, rows * sizeof(ptrdiff_t))};
-    if (arena->failed) {
-        return XM_NO_MEMORY("%d devices", space->total);
-    }
+    XM_NEED_MEMORY(!arena->failed, "%d devices", space->total);
     for (int devices = 0; devices <= space->total; ++devices) {
         band->low[devices] = 0;
         band->high[devices] = space->layers;

@@ -51,9 +51,7 @@ static xm_status_t place_submeshes(ap_inter_op_space_t *space)
         xm_arena_get(&space->arena, (size_t)space->submeshes * columns, sizeof(*space->fits));
     space->low = xm_arena_get(&space->arena, columns, sizeof(*space->low));
     space->high = xm_arena_get(&space->arena, columns, sizeof(*space->high));
-    if (space->arena.failed) {
-        return XM_NO_MEMORY("%d submeshes", space->submeshes);
-    }
+    XM_NEED_MEMORY(!space->arena.failed, "%d submeshes", space->submeshes);
     for (int s = 0; s < space->submeshes; ++s) {
         const ap_submesh_t *shape = &space->problem->submeshes[s];
 
@@ -196,9 +194,7 @@ static xm_status_t list_rows(ap_inter_op_space_t *space, int **range_of_row, int
         }
     }
     range_of = xm_arena_take(&space->arena, (size_t)*rows * sizeof(*range_of));
-    if (range_of == NULL) {
-        return XM_NO_MEMORY("%d ranges of layers", *rows);
-    }
+    XM_NEED_MEMORY(range_of, "%d ranges of layers", *rows);
     for (int row = 0; row < *rows; ++row) {
         range_of[row] = -1;
     }
@@ -327,9 +323,7 @@ static xm_status_t read_ports(ap_inter_op_space_t *space, const int *ports, int 
     int *submesh = xm_arena_take(&space->arena, (size_t)space->states * sizeof(*submesh));
     xm_status_t status = XM_OK;
 
-    if (submesh == NULL) {
-        return XM_NO_MEMORY("%d ports", space->states);
-    }
+    XM_NEED_MEMORY(submesh, "%d ports", space->states);
     for (int p = 0; p < space->states; ++p) {
         submesh[p] = -1;
     }
@@ -428,9 +422,7 @@ static xm_status_t open_boundaries(ap_inter_op_space_t *space)
     space->pair_of = xm_arena_get(&space->arena, states, sizeof(int));
     space->row_of = xm_arena_get(&space->arena, (size_t)space->layers, sizeof(int));
     space->place_of = xm_arena_get(&space->arena, (size_t)space->total, sizeof(int));
-    if (space->arena.failed) {
-        return XM_NO_MEMORY("%zu states", states);
-    }
+    XM_NEED_MEMORY(!space->arena.failed, "%zu states", states);
     space->in_ports = space->out_ports = 1;
     if (problem->boundary != NULL) {
         status = read_ports(space, problem->out_port, space->out_of, &space->out_ports);
@@ -448,9 +440,7 @@ static xm_status_t open_boundaries(ap_inter_op_space_t *space)
         }
         space->block = xm_arena_get(&space->arena, (size_t)space->rows * (size_t)space->places,
                                     sizeof(*space->block));
-        if (space->block == NULL) {
-            return XM_NO_MEMORY("the boundary table");
-        }
+        XM_NEED_MEMORY(space->block, "the boundary table");
     }
     number_pairs(space);
     return XM_OK;
@@ -473,9 +463,7 @@ xm_status_t ap_inter_op_space_block(ap_inter_op_space_t *space, int layer, int d
 
     if (*slot == NULL) {
         *slot = xm_arena_take(&space->arena, cells * (sizeof(**slot) + sizeof(bool)));
-        if (*slot == NULL) {
-            return XM_NO_MEMORY("%zu boundary costs", cells);
-        }
+        XM_NEED_MEMORY(*slot, "%zu boundary costs", cells);
         for (size_t i = 0; i < cells; ++i) {
             (*slot)[i] = NAN;
         }

@@ -65,9 +65,7 @@ static xm_status_t find_equal_ranges(ap_stage_table_t *table)
     int layers = table->layers;
     uint64_t *hash = malloc((size_t)layers * sizeof(*hash));
 
-    if (hash == NULL) {
-        return XM_NO_MEMORY("%d layers", layers);
-    }
+    XM_NEED_MEMORY(hash, "%d layers", layers);
     for (int layer = 0; layer < layers; ++layer) {
         hash[layer] = ap_graph_layer_hash(table->params.graph, layer);
     }
@@ -164,9 +162,7 @@ static xm_status_t make_tables(ap_stage_table_t *table)
     table->out_port = xm_arena_take(&table->arena, states * sizeof(*table->out_port));
     table->boundary_kind = xm_arena_get(&table->arena, (size_t)table->layers, sizeof(int));
     table->boundary_place = xm_arena_get(&table->arena, devices, sizeof(int));
-    if (table->arena.failed) {
-        return XM_NO_MEMORY("%zu stage costs", count);
-    }
+    XM_NEED_MEMORY(!table->arena.failed, "%zu stage costs", count);
     for (size_t i = 0; i < count; ++i) {
         table->cost[i] = table->certain[i] = INFINITY;
     }
@@ -184,9 +180,7 @@ static xm_status_t make_rows(ap_stage_table_t *table)
     table->rows = table->params.pins != NULL; /* that of ranges which no stage can have */
     table->same_as = xm_arena_take(&table->arena, ranges * sizeof(int));
     table->row = xm_arena_get(&table->arena, ranges, sizeof(int));
-    if (table->arena.failed) {
-        return XM_NO_MEMORY("%d layers", table->layers);
-    }
+    XM_NEED_MEMORY(!table->arena.failed, "%d layers", table->layers);
     XM_TRY(find_equal_ranges(table));
     cells = (size_t)table->rows * (size_t)table->submesh_count;
     bounds = cells * (size_t)table->recompute_modes;
@@ -195,9 +189,7 @@ static xm_status_t make_rows(ap_stage_table_t *table)
     table->again = xm_arena_get(&table->arena, cells, sizeof(*table->again));
     table->room = xm_arena_take(&table->arena, bounds * sizeof(*table->room));
     table->filled = xm_arena_get(&table->arena, cells, sizeof(*table->filled));
-    if (table->arena.failed) {
-        return XM_NO_MEMORY("%zu stages", cells);
-    }
+    XM_NEED_MEMORY(!table->arena.failed, "%zu stages", cells);
     for (size_t i = 0; i < bounds; ++i) {
         table->least[i] = table->least_certain[i] = INFINITY;
         table->room[i] = -1;
@@ -236,9 +228,7 @@ static xm_status_t list_submeshes(ap_stage_table_t *table)
                                   table->params.all_submeshes, shapes, AP_TABLE_SUBMESHES);
     table->allowed = xm_arena_get(&table->arena, (size_t)AP_TABLE_SUBMESHES * (size_t)hosts,
                                   sizeof(*table->allowed));
-    if (table->allowed == NULL) {
-        return XM_NO_MEMORY("%d hosts", hosts);
-    }
+    XM_NEED_MEMORY(table->allowed, "%d hosts", hosts);
     for (int c = 0; c < classes->count; ++c) {
         for (int s = 0; s < count && s < AP_TABLE_SUBMESHES; ++s) {
             if (!in_space(table, &shapes[s]) || !classes->some[c * hosts + shapes[s].hosts - 1]) {
@@ -276,9 +266,7 @@ static xm_status_t open_contexts(ap_stage_table_t *table)
     table->context =
         xm_arena_get(&table->arena, (size_t)table->recompute_modes * (size_t)classes->count,
                      sizeof(ap_stage_context_t *));
-    if (table->context == NULL) {
-        return XM_NO_MEMORY("the stage table");
-    }
+    XM_NEED_MEMORY(table->context, "the stage table");
     context.graph = table->params.graph;
     context.space = table->params.space;
     context.micro_batches = table->accumulated;
@@ -348,9 +336,7 @@ xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stag
     ap_stage_table_t *table = calloc(1, sizeof(*table));
     xm_status_t status;
 
-    if (table == NULL) {
-        return XM_NO_MEMORY("the stage table");
-    }
+    XM_NEED_MEMORY(table, "the stage table");
     table->params = *params;
     table->accumulated = ap_schedule_accumulated(params->schedule, params->micro_batches);
     table->layers = ap_graph_layers(params->graph);

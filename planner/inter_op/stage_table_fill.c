@@ -209,9 +209,7 @@ xm_status_t ap_stage_table_reach(ap_stage_table_t *table, const ap_inter_op_prob
         return fill_pins(table);
     }
     longest = calloc((size_t)layers * (size_t)layers * (size_t)submeshes + 1, sizeof(*longest));
-    if (longest == NULL) {
-        return XM_NO_MEMORY("%d layers", layers);
-    }
+    XM_NEED_MEMORY(longest, "%d layers", layers);
     /* Every stage of every plan below the threshold takes no longer. */
     status = ap_inter_op_useful(problem, threshold, longest);
     for (int i = 0; i < layers * layers * submeshes && status == XM_OK; ++i) {

@@ -201,9 +201,7 @@ xm_status_t ap_runtime_fit(const ap_measured_t *measured, int left_out, xm_runti
     fit_t fit = {measured, left_out, {.blocking = measured->blocking}};
     double *ratios = calloc((size_t)measured->count, sizeof(*ratios));
 
-    if (ratios == NULL) {
-        return XM_NO_MEMORY("%d rows", measured->count);
-    }
+    XM_NEED_MEMORY(ratios, "%d rows", measured->count);
     fit_collectives(&fit, ratios);
     free(ratios);
     XM_TRY(fit_passes(&fit));

@@ -68,9 +68,7 @@ static xm_status_t read_document(const char *path, ap_measured_t *measured)
         return xm_json_wrong_type("rows", "an array of rows", rows);
     }
     measured->rows = calloc(json_array_size(rows), sizeof(*measured->rows));
-    if (measured->rows == NULL) {
-        return XM_NO_MEMORY("%zu rows", json_array_size(rows));
-    }
+    XM_NEED_MEMORY(measured->rows, "%zu rows", json_array_size(rows));
     for (size_t i = 0; i < json_array_size(rows) && status == XM_OK; ++i) {
         ++measured->count;
         status = read_row(path, i, json_array_get(rows, i), &measured->rows[i]);

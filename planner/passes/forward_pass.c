@@ -58,9 +58,7 @@ static xm_status_t extraction_init(extraction_t *x, const ap_graph_t *graph)
     x->stack = xm_arena_get(&x->arena, ops + ap_graph_terms(graph), sizeof(*x->stack));
     x->order = xm_arena_get(&x->arena, ops, sizeof(*x->order));
     x->taken = xm_arena_get(&x->arena, ops, sizeof(*x->taken));
-    if (x->arena.failed) {
-        return XM_NO_MEMORY("the %d operators of '%s'", x->ops, ap_graph_name(graph));
-    }
+    XM_NEED_MEMORY(!x->arena.failed, "the %d operators of '%s'", x->ops, ap_graph_name(graph));
     return XM_OK;
 }
 
@@ -78,9 +76,7 @@ static xm_status_t reach_back(extraction_t *x)
     x->words = ((size_t)x->step.targets + WORD - 1) / WORD;
     x->reached = xm_arena_get(&x->arena, ((size_t)x->tensors + 1) * x->words, sizeof(*x->reached));
     of_op = xm_arena_get(&x->arena, x->words, sizeof(*of_op));
-    if (x->arena.failed) {
-        return XM_NO_MEMORY("the gradients of %d weights", x->step.targets);
-    }
+    XM_NEED_MEMORY(!x->arena.failed, "the gradients of %d weights", x->step.targets);
     for (int o = x->ops - 1; o >= 0; --o) {
         const ap_op_t *op = ap_graph_op(x->graph, o);
 
@@ -168,9 +164,7 @@ static xm_status_t find_end(extraction_t *x, int *end)
     double most = -1;
     int tried = 0;
 
-    if (continued == NULL) {
-        return XM_NO_MEMORY("%d tensors", x->tensors);
-    }
+    XM_NEED_MEMORY(continued, "%d tensors", x->tensors);
     *end = -1;
     for (int o = x->ops - 1; o >= 0 && tried < ENDS_MOST; --o) {
         const ap_op_t *op = ap_graph_op(x->graph, o);
@@ -212,9 +206,7 @@ static xm_status_t find_missing(const extraction_t *x, int *missing, int *first)
     bool *used = calloc((size_t)x->tensors + 1, sizeof(*used));
 
     *missing = 0;
-    if (used == NULL) {
-        return XM_NO_MEMORY("%d tensors", x->tensors);
-    }
+    XM_NEED_MEMORY(used, "%d tensors", x->tensors);
     for (int i = 0; i < x->count; ++i) {
         const ap_op_t *op = ap_graph_op(x->graph, x->order[i]);
 
@@ -357,9 +349,7 @@ static xm_status_t step_back(extraction_t *x, int *end, ap_step_flops_t *flops)
     ap_step_flops_t tried = *flops;
     xm_status_t status = XM_OK;
 
-    if (before == NULL) {
-        return XM_NO_MEMORY("%d operators", x->ops);
-    }
+    XM_NEED_MEMORY(before, "%d operators", x->ops);
     memcpy(before, x->taken, (size_t)x->ops);
     for (int o = last - 1, tries = 0;
          o >= 0 && tries < WORK_MOST / x->ops && tried.expected > tried.backward && status == XM_OK;

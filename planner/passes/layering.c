@@ -368,9 +368,7 @@ static xm_status_t as_given(const ap_sequence_t *s, const ap_layering_t *how, ap
     int layers = 0;
     xm_status_t status;
 
-    if (first == NULL) {
-        return XM_NO_MEMORY("the layers of %d operators", s->count);
-    }
+    XM_NEED_MEMORY(first, "the layers of %d operators", s->count);
     status = how->pattern != NULL ? by_pattern(s, how->pattern, first, &layers)
                                   : by_marks(s, how, first, &layers);
     if (status == XM_OK) {

@@ -62,9 +62,7 @@ static xm_status_t chain_uses(solver_t *s)
     const ap_operator_clustering_t *problem = s->problem;
     int *last = malloc(((size_t)problem->tensors + 1) * sizeof(*last));
 
-    if (last == NULL) {
-        return XM_NO_MEMORY("%d tensors", problem->tensors);
-    }
+    XM_NEED_MEMORY(last, "%d tensors", problem->tensors);
     for (int t = 0; t < problem->tensors; ++t) {
         last[t] = problem->maker[t];
     }
@@ -173,9 +171,7 @@ static xm_status_t fill_result(const solver_t *s, ap_operator_clusters_t *result
     int layers = s->problem->layers, last = s->pieces - 1;
     ap_operator_clusters_t made = {.layers = layers, .first = malloc((size_t)layers * sizeof(int))};
 
-    if (made.first == NULL) {
-        return XM_NO_MEMORY("%d layers", layers);
-    }
+    XM_NEED_MEMORY(made.first, "%d layers", layers);
     made.sum_bytes = way_at(s, layers, last)->bytes;
     made.largest_bytes = way_at(s, layers, last)->worst;
     for (int layer = layers; layer >= 1; --layer) {
@@ -252,9 +248,7 @@ static xm_status_t solve(solver_t *s, ap_operator_clusters_t *result)
     }
     s->way =
         xm_arena_get(&s->arena, (size_t)s->problem->layers * (size_t)s->pieces, sizeof(*s->way));
-    if (s->way == NULL) {
-        return XM_NO_MEMORY("cutting %d pieces into %d layers", s->pieces, s->problem->layers);
-    }
+    XM_NEED_MEMORY(s->way, "cutting %d pieces into %d layers", s->pieces, s->problem->layers);
     found = pass(s, HUGE_VAL, true);
     if (found->begin < 0) {
         return refuse(s, total);

@@ -98,9 +98,7 @@ static xm_status_t reach_init(reach_t *r, ap_step_t *step)
     r->way = xm_arena_get(&r->arena, tensors, sizeof(*r->way));
     r->stack = xm_arena_get(&r->arena, tensors, sizeof(*r->stack));
     r->seen = xm_arena_get(&r->arena, tensors, sizeof(*r->seen));
-    if (r->arena.failed) {
-        return XM_NO_MEMORY("the new values of %d weights", r->count);
-    }
+    XM_NEED_MEMORY(!r->arena.failed, "the new values of %d weights", r->count);
     return XM_OK;
 }
 

@@ -127,9 +127,7 @@ xm_status_t ap_order_chimera(const ap_schedule_t *schedule, int device, const ap
     int devices = schedule->devices, count = 0;
     slot_t *slots = malloc(2 * (size_t)schedule->micro_batches * sizeof(*slots));
 
-    if (slots == NULL) {
-        return XM_NO_MEMORY("a schedule of %d micro-batches", schedule->micro_batches);
-    }
+    XM_NEED_MEMORY(slots, "a schedule of %d micro-batches", schedule->micro_batches);
     for (int first = 0; first < schedule->micro_batches; first += devices) {
         int unit = smaller(devices, schedule->micro_batches - first), down = (unit + 1) / 2;
 

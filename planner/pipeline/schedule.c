@@ -461,9 +461,7 @@ xm_status_t ap_schedule_create(const ap_schedule_params_t *params, ap_schedule_t
 
     XM_TRY(check_numbers(params));
     schedule = calloc(1, sizeof(*schedule));
-    if (schedule == NULL) {
-        return XM_NO_MEMORY("a schedule");
-    }
+    XM_NEED_MEMORY(schedule, "a schedule");
     set_numbers(params, schedule);
     status = check_fit(schedule);
     if (status == XM_OK) {

@@ -167,9 +167,7 @@ xm_status_t ap_pipeline_share_create(int channels, const ap_pipeline_use_t *uses
 
     XM_TRY(check_uses(channels, uses, use_count));
     share = calloc(1, sizeof(*share));
-    if (share == NULL) {
-        return XM_NO_MEMORY("the links of %d channels", channels);
-    }
+    XM_NEED_MEMORY(share, "the links of %d channels", channels);
     condensed = xm_arena_get(&share->arena, (size_t)use_count + 1, sizeof(*condensed));
     if (condensed == NULL) {
         goto destroy_share;

@@ -76,9 +76,7 @@ static xm_status_t find_end(ap_pipeline_lanes_t *figure)
         return XM_OK;
     }
     ends = malloc(count * sizeof(*ends));
-    if (ends == NULL) {
-        return XM_NO_MEMORY("a figure of %zu passes", count);
-    }
+    XM_NEED_MEMORY(ends, "a figure of %zu passes", count);
     for (int device = 0; device < schedule->devices; ++device) {
         for (int i = 0; i < schedule->op_count[device]; ++i) {
             ends[used++] = figure->run->spans[device][i].end_ns;

@@ -17,9 +17,7 @@ xm_status_t ap_wake_queue_init(ap_wake_queue_t *queue, int sleepers, xm_arena_t 
     *queue = (ap_wake_queue_t){.heap = xm_arena_get(arena, count, sizeof(*queue->heap)),
                                .place = xm_arena_get(arena, count, sizeof(*queue->place)),
                                .time = xm_arena_get(arena, count, sizeof(*queue->time))};
-    if (arena->failed) {
-        return XM_NO_MEMORY("a queue of %d", sleepers);
-    }
+    XM_NEED_MEMORY(!arena->failed, "a queue of %d", sleepers);
     for (int i = 0; i < sleepers; ++i) {
         queue->place[i] = -1;
     }

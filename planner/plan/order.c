@@ -45,9 +45,7 @@ static xm_status_t open_parts(const ap_plan_t *plan, parts_t *parts)
     parts->place = xm_arena_get(&parts->arena, (size_t)ap_plan_info(plan)->hosts, sizeof(int));
     parts->devices = xm_arena_get(&parts->arena, devices, sizeof(*parts->devices));
     parts->links = xm_arena_get(&parts->arena, links, sizeof(*parts->links));
-    if (parts->arena.failed) {
-        return XM_NO_MEMORY("a plan of %zu stages", stages);
-    }
+    XM_NEED_MEMORY(!parts->arena.failed, "a plan of %zu stages", stages);
     parts->params.stages = parts->stages;
     parts->params.boundaries = parts->boundaries;
     return XM_OK;

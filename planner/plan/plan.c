@@ -164,9 +164,7 @@ static xm_status_t check_host_order(const ap_plan_t *plan)
         return XM_OK;
     }
     place = calloc((size_t)info->hosts, sizeof(*place));
-    if (place == NULL) {
-        return XM_NO_MEMORY("the plan");
-    }
+    XM_NEED_MEMORY(place, "the plan");
     for (int i = 0; i < info->hosts && status == XM_OK; ++i) {
         int *first = &place[info->host_order[i]];
 
@@ -217,9 +215,7 @@ static xm_status_t check_plan(const ap_plan_t *plan)
         return status;
     }
     taken = calloc((size_t)plan->info.hosts * (size_t)plan->info.devices_per_host, sizeof(*taken));
-    if (taken == NULL) {
-        return XM_NO_MEMORY("the plan");
-    }
+    XM_NEED_MEMORY(taken, "the plan");
     for (int i = 0; i < plan->stage_count && status == XM_OK; ++i) {
         status = check_stage(plan, i, taken);
     }
@@ -366,9 +362,7 @@ xm_status_t ap_plan_save(const ap_plan_t *plan, const char *path)
     char *text = ap_plan_text(plan);
     xm_status_t status;
 
-    if (text == NULL) {
-        return XM_NO_MEMORY("the text of the plan");
-    }
+    XM_NEED_MEMORY(text, "the text of the plan");
     status = xm_text_save(path, text);
     free(text);
     return status == XM_OK ? XM_OK : xm_error_prefix(status, "cannot write");

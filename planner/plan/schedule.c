@@ -42,9 +42,7 @@ xm_status_t ap_plan_transfer(const ap_plan_boundary_t *like, const ap_plan_side_
                                            .dst = {dst->devices[0], {dst->shape[0], dst->shape[1]}},
                                            .tensors = tensors,
                                            .count = like->more_count + 1};
-    if (tensors == NULL) {
-        return XM_NO_MEMORY("the tensors of a resharding");
-    }
+    XM_NEED_MEMORY(tensors, "the tensors of a resharding");
     for (int i = 0; i < transfer->count && status == XM_OK; ++i) {
         const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(like, i);
 
@@ -312,9 +310,7 @@ static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
     ap_plan_stage_t *stages = calloc((size_t)count, sizeof(*stages));
     xm_status_t status = XM_OK;
 
-    if (stages == NULL) {
-        return XM_NO_MEMORY("a plan of %d stages", count);
-    }
+    XM_NEED_MEMORY(stages, "a plan of %d stages", count);
     for (int i = 0; i < count && status == XM_OK; ++i) {
         int versions;
 

@@ -134,16 +134,12 @@ static xm_status_t read_model(const json_t *model, ap_planner_request_t *request
         return XM_MALFORMED("%s: model: %s", source_name, error.text);
     }
     request->params.model = keep_text(request, name);
-    if (request->params.model == NULL) {
-        return XM_NO_MEMORY("a request to a planner");
-    }
+    XM_NEED_MEMORY(request->params.model, "a request to a planner");
     if (built_in != 0) {
         return XM_OK;
     }
     text = json_dumps(graph, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (text == NULL) {
-        return XM_NO_MEMORY("a request to a planner");
-    }
+    XM_NEED_MEMORY(text, "a request to a planner");
     status = ap_json_from_text(text, strlen(text), "the request's model", &request->graph);
     request->params.graph = request->graph;
     free(text);
@@ -165,9 +161,7 @@ static xm_status_t read_counts(const json_t *counts, ap_planner_request_t *reque
                             source_name, MOST_COUNTS);
     }
     values = xm_arena_take(&request->arena, count * sizeof(*values));
-    if (values == NULL) {
-        return XM_NO_MEMORY("a request to a planner");
-    }
+    XM_NEED_MEMORY(values, "a request to a planner");
     for (size_t i = 0; i < count; ++i) {
         values[i] = json_integer_value(json_array_get(counts, i));
     }
@@ -202,9 +196,7 @@ static xm_status_t read_options(const json_t *options, ap_planner_request_t *req
                             source_name, recompute, (int64_t)batch, (int64_t)memory);
     }
     params->schedule = keep_text(request, schedule);
-    if (params->schedule == NULL) {
-        return XM_NO_MEMORY("a request to a planner");
-    }
+    XM_NEED_MEMORY(params->schedule, "a request to a planner");
     params->recompute = (ap_recompute_t)choice;
     params->keep_host_order = keep != 0;
     params->global_batch = batch;
@@ -239,9 +231,7 @@ static xm_status_t read_document(json_t *document, ap_planner_request_t *request
         return status;
     }
     text = json_dumps(cluster, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (text == NULL) {
-        return XM_NO_MEMORY("a request to a planner");
-    }
+    XM_NEED_MEMORY(text, "a request to a planner");
     status = xm_cluster_profile_from_text(text, strlen(text), "the request's cluster",
                                           &request->profile);
     request->params.profile = request->profile;

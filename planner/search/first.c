@@ -21,9 +21,7 @@ static xm_status_t try_equal(ap_planner_run_t *run, ap_planner_work_t *work, int
     ap_planner_pin_t *pins = calloc((size_t)stages, sizeof(*pins));
     xm_status_t status;
 
-    if (pins == NULL) {
-        return XM_NO_MEMORY("%d stages", stages);
-    }
+    XM_NEED_MEMORY(pins, "%d stages", stages);
     for (int i = 0; i < stages; ++i) {
         int of_hosts = stages > hosts ? 1 : hosts / stages;
 

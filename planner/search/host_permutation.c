@@ -41,9 +41,7 @@ xm_status_t ap_host_permutation_open(const ap_planner_setup_t *setup, const int 
     xm_status_t status = XM_OK;
 
     *host_permutation = (ap_host_permutation_t){.order = malloc(size)};
-    if (host_permutation->order == NULL) {
-        return XM_NO_MEMORY("an order of hosts");
-    }
+    XM_NEED_MEMORY(host_permutation->order, "an order of hosts");
     memcpy(host_permutation->order, order, size);
     status = ap_device_classes_arrange(setup->classes, profile, setup->budget, order,
                                        &host_permutation->classes);
@@ -110,9 +108,7 @@ static xm_status_t open_items(const ap_planner_setup_t *setup, const int *list, 
     xm_status_t status = XM_OK;
 
     host_permutations->items = calloc((size_t)count, sizeof(*host_permutations->items));
-    if (host_permutations->items == NULL) {
-        return XM_NO_MEMORY("%d orders of hosts", count);
-    }
+    XM_NEED_MEMORY(host_permutations->items, "%d orders of hosts", count);
     while (status == XM_OK && host_permutations->count < count) {
         status = ap_host_permutation_open(setup, list + (size_t)host_permutations->count * hosts,
                                           &host_permutations->items[host_permutations->count]);
@@ -143,9 +139,7 @@ xm_status_t ap_host_permutations_open(ap_planner_setup_t *setup, int layers,
         return status;
     }
     list = calloc((size_t)most * hosts, sizeof(*list));
-    if (list == NULL) {
-        return XM_NO_MEMORY("%d orders of hosts", most);
-    }
+    XM_NEED_MEMORY(list, "%d orders of hosts", most);
     count = ap_host_orders_list(host_permutations->orders, most, list);
     host_permutations->all = count <= most;
     if (!host_permutations->all) {

@@ -241,9 +241,7 @@ xm_status_t ap_planner_try_orders(ap_planner_candidate_t *attempt)
     bool *done = calloc((size_t)host_permutations->count, sizeof(*done)), any = false;
     xm_status_t status = XM_OK;
 
-    if (done == NULL) {
-        return XM_NO_MEMORY("%d orders of hosts", host_permutations->count);
-    }
+    XM_NEED_MEMORY(done, "%d orders of hosts", host_permutations->count);
     for (int turn = 0; turn < host_permutations->count && status == XM_OK; ++turn) {
         int best = turn == 0 ? 0 : -1;
         bool better;

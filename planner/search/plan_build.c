@@ -95,9 +95,7 @@ static xm_status_t build_ops(const ap_graph_t *graph, const ap_stage_solution_t 
                                   op->rule.rank + op->operand_count, op->result_count),
             .sums = choice->sums};
     }
-    if (arena->failed) {
-        return XM_NO_MEMORY("the %d operators of a stage", count);
-    }
+    XM_NEED_MEMORY(!arena->failed, "the %d operators of a stage", count);
     stage->layer_count = group_layers(graph, solution, ops, layers);
     stage->layers = layers;
     return XM_OK;
@@ -241,9 +239,7 @@ static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int from, int 
     for (int i = 0; i < count && !arena->failed; ++i) {
         tensors[i] = describe(passing, i, arena);
     }
-    if (arena->failed) {
-        return XM_NO_MEMORY("%d tensors", count);
-    }
+    XM_NEED_MEMORY(!arena->failed, "%d tensors", count);
     *boundary = (ap_plan_boundary_t){.from = from,
                                      .to = to,
                                      .tensor = tensors->tensor,
@@ -375,9 +371,7 @@ xm_status_t ap_plan_build(ap_stage_table_t *table, const ap_inter_op_result_t *r
     char optimiser[160];
     xm_status_t status = XM_OK;
 
-    if (parts == NULL) {
-        return XM_NO_MEMORY("a plan of %d stages", result->stage_count);
-    }
+    XM_NEED_MEMORY(parts, "a plan of %d stages", result->stage_count);
     (void)snprintf(optimiser, sizeof(optimiser),
                    "stage slicing, exact over %lld intra-operator plans (%lld points of the front)",
                    (long long)ap_stage_table_evaluated(table), (long long)result->limits_tried);

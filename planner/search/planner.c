@@ -78,9 +78,7 @@ static xm_status_t list_trials(ap_planner_run_t *run)
     int each = list_ways(run, ways), total = run->count * run->schedule_count * each;
 
     run->result.trials = calloc((size_t)total + 1, sizeof(*run->result.trials));
-    if (run->result.trials == NULL) {
-        return XM_NO_MEMORY("%d trials", total);
-    }
+    XM_NEED_MEMORY(run->result.trials, "%d trials", total);
     run->result.trial_count = total;
     for (int i = 0; i < total; ++i) {
         run->result.trials[i] =

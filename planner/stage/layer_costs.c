@@ -228,9 +228,7 @@ static xm_status_t add_backward(node_facts_t *facts, const ap_layer_ops_t *ops, 
     made->axes = xm_arena_get(&facts->arena, (size_t)rule->factors, sizeof(*made->axes));
     made->passing = xm_arena_get(&facts->arena, (size_t)terms, sizeof(*made->passing));
     ++facts->backward_count;
-    if (facts->arena.failed) {
-        return XM_NO_MEMORY("an operator's costs");
-    }
+    XM_NEED_MEMORY(!facts->arena.failed, "an operator's costs");
     for (int t = 0; t < terms; ++t) {
         made->passing[t] = passes_term(facts->forward.graph, ops, id, t);
     }
@@ -255,9 +253,7 @@ static xm_status_t facts_open(const ap_graph_t *training, const ap_layer_ops_t *
     facts->passing = xm_arena_get(&facts->arena, terms, sizeof(*facts->passing));
     facts->sums = xm_arena_get(&facts->arena, terms, sizeof(*facts->sums));
     facts->partial = xm_arena_get(&facts->arena, terms, sizeof(*facts->partial));
-    if (facts->arena.failed) {
-        return XM_NO_MEMORY("an operator's costs");
-    }
+    XM_NEED_MEMORY(!facts->arena.failed, "an operator's costs");
     for (int t = 0; t < (int)terms; ++t) {
         facts->saved[t] = saves_term(training, ops, id, t);
         facts->passing[t] = passes_term(training, ops, id, t);

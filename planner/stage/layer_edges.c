@@ -192,9 +192,7 @@ static xm_status_t find_readers(const site_t *x, int tensor, xm_arena_t *arena, 
     *readers = (readers_t){.to = xm_arena_take(arena, most * sizeof(int)),
                            .term = xm_arena_take(arena, most * sizeof(int)),
                            .least_runs = HUGE_VAL};
-    if (arena->failed) {
-        return XM_NO_MEMORY("the readers of a tensor");
-    }
+    XM_NEED_MEMORY(!arena->failed, "the readers of a tensor");
     for (int n = 0; n <= problem->op_nodes; ++n) {
         const ap_op_t *op =
             n < problem->op_nodes ? ap_graph_op(x->training, problem->node[n].op) : NULL;
@@ -260,9 +258,7 @@ static xm_status_t add_shared(const site_t *x, const readers_t *readers, int fro
     node->compute = xm_arena_get(arena, count, sizeof(*node->compute));
     node->class_of = xm_arena_get(arena, count, sizeof(int));
     node->first_of = xm_arena_get(arena, count, sizeof(int));
-    if (arena->failed) {
-        return XM_NO_MEMORY("a tensor with several readers");
-    }
+    XM_NEED_MEMORY(!arena->failed, "a tensor with several readers");
     (void)ap_shared_values(shared, node->value);
     for (int v = 0; v < node->classes; ++v) {
         node->class_of[v] = node->first_of[v] = v;

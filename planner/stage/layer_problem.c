@@ -33,9 +33,7 @@ static xm_status_t make_classes(xm_arena_t *arena, ap_layer_node_t *node)
 
     node->class_of = xm_arena_get(arena, count, sizeof(int));
     node->first_of = xm_arena_get(arena, count, sizeof(int));
-    if (arena->failed) {
-        return XM_NO_MEMORY("%zu strategies", count);
-    }
+    XM_NEED_MEMORY(!arena->failed, "%zu strategies", count);
     for (int s = 0; s < node->strategies.count; ++s) {
         int c = 0;
 
@@ -77,9 +75,7 @@ static xm_status_t make_nodes(const ap_graph_t *training, const ap_layer_ops_t *
     /* As many again for activations with several readers. */
     problem->node =
         xm_arena_get(problem->arena, 2 * (size_t)ops->count + 2, sizeof(*problem->node));
-    if (problem->node == NULL) {
-        return XM_NO_MEMORY("%d operators", ops->count);
-    }
+    XM_NEED_MEMORY(problem->node, "%d operators", ops->count);
     for (int o = 0; o < ops->count; ++o) {
         ap_layer_node_t *node = &problem->node[problem->nodes];
         xm_status_t status;
@@ -201,9 +197,7 @@ static xm_status_t boundary_specs(const ap_graph_t *training, const ap_cost_mesh
     int tensor = layer >= 0 ? ap_graph_boundary(training, layer) : -1;
 
     *specs = xm_arena_get(arena, AP_MAX_SPECS, sizeof(**specs));
-    if (*specs == NULL) {
-        return XM_NO_MEMORY("boundary specs");
-    }
+    XM_NEED_MEMORY(*specs, "boundary specs");
     *count = 1;
     if (tensor >= 0 && ap_graph_boundary_rests(training, layer)) {
         (*specs)[0] = resting_spec(training, mesh, tensor);
@@ -219,9 +213,7 @@ static xm_status_t price_input(const ap_graph_t *training, const ap_layer_ops_t 
 {
     problem->in_parts =
         xm_arena_get(problem->arena, (size_t)problem->in_count, sizeof(*problem->in_parts));
-    if (problem->in_parts == NULL) {
-        return XM_NO_MEMORY("boundary specs");
-    }
+    XM_NEED_MEMORY(problem->in_parts, "boundary specs");
     for (int s = 0; s < problem->in_count && tensor >= 0; ++s) {
         problem->in_parts[s] =
             input_parts(training, ops, mesh, tensor, problem->in_specs[s], rematerialize);
@@ -236,9 +228,7 @@ static xm_status_t list_ops(const ap_graph_t *training, int layer, xm_arena_t *a
     ops->count = 0;
     ops->ids = xm_arena_take(arena, (size_t)ap_graph_ops(training) * sizeof(int));
     ops->learns = xm_arena_take(arena, (size_t)ap_graph_tensors(training) * sizeof(bool));
-    if (arena->failed) {
-        return XM_NO_MEMORY("the operators of layer %d", layer);
-    }
+    XM_NEED_MEMORY(!arena->failed, "the operators of layer %d", layer);
     ap_graph_learning(training, ops->learns);
     for (int o = 0; o < ap_graph_ops(training); ++o) {
         if (ap_graph_op(training, o)->layer == layer) {
@@ -263,9 +253,7 @@ xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer, int t
     xm_status_t status;
 
     *problem = made;
-    if (made == NULL) {
-        return XM_NO_MEMORY("layer %d", layer);
-    }
+    XM_NEED_MEMORY(made, "layer %d", layer);
     made->arena = arena;
     made->layer = layer;
     status = list_ops(training, layer, &scratch, &ops);

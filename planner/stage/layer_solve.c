@@ -46,9 +46,7 @@ static xm_status_t add_node(solver_t *solver, ap_cfn_core_maker_t *maker, int n)
     double *costs = ap_cfn_core_add_variable(maker, node->classes);
 
     solver->best[n] = xm_arena_take(&solver->arena, (size_t)node->classes * sizeof(int));
-    if (solver->best[n] == NULL) {
-        return XM_NO_MEMORY("%d classes", node->classes);
-    }
+    XM_NEED_MEMORY(solver->best[n], "%d classes", node->classes);
     for (int c = 0; c < node->classes; ++c) {
         solver->best[n][c] = -1;
     }
@@ -105,9 +103,7 @@ static xm_status_t make_core(solver_t *solver)
         size.cells += (size_t)problem->edge[e].from_count * (size_t)problem->edge[e].to_count;
     }
     solver->best = xm_arena_get(&solver->arena, (size_t)problem->nodes, sizeof(*solver->best));
-    if (solver->best == NULL) {
-        return XM_NO_MEMORY("layer %d", problem->layer);
-    }
+    XM_NEED_MEMORY(solver->best, "layer %d", problem->layer);
     status = ap_cfn_core_begin(&size, &maker);
     if (status != XM_OK) {
         return status;
@@ -200,9 +196,7 @@ static xm_status_t read_table(solver_t *solver, ap_layer_table_t **table)
     int *assignment = xm_arena_get(&solver->arena, (size_t)problem->nodes + 2, sizeof(int));
     int *strategies = xm_arena_get(&solver->arena, (size_t)problem->nodes, sizeof(int));
 
-    if (problem->arena->failed || solver->arena.failed) {
-        return XM_NO_MEMORY("a table of %zu cells", cells);
-    }
+    XM_NEED_MEMORY(!problem->arena->failed && !solver->arena.failed, "a table of %zu cells", cells);
     *made = (ap_layer_table_t){problem->in_count, problem->out_count, cost, parts};
     for (size_t c = 0; c < cells; ++c) {
         assignment[problem->nodes] = (int)c / problem->out_count;

@@ -110,9 +110,7 @@ xm_status_t ap_stage_multiplier_get(ap_stage_context_t *context, ap_stage_mesh_t
     made->table =
         xm_arena_get(&context->arena, (size_t)context->distinct, sizeof(ap_layer_table_t *));
     made->chain = xm_arena_get(&context->arena, (size_t)context->layers, sizeof(*made->chain));
-    if (context->arena.failed) {
-        return XM_NO_MEMORY("stage tables");
-    }
+    XM_NEED_MEMORY(!context->arena.failed, "stage tables");
     mesh->multiplier[mesh->multipliers++] = made;
     *found = made;
     return XM_OK;
@@ -208,9 +206,7 @@ static xm_status_t extend(xm_arena_t *arena, ap_stage_prefix_t *chain, int in_co
     double *cost = xm_arena_take(arena, cells * sizeof(*cost));
     uint16_t *through = xm_arena_get(arena, cells, sizeof(*through));
 
-    if (arena->failed) {
-        return XM_NO_MEMORY("stage tables");
-    }
+    XM_NEED_MEMORY(!arena->failed, "stage tables");
     if (chain->rows == 0) {
         for (size_t c = 0; c < cells; ++c) {
             cost[c] = layer->cost[c];

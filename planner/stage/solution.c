@@ -67,9 +67,7 @@ static xm_status_t own_specs(choice_entry_t *entry, int terms, const ap_spec_t *
 
     entry->terms = terms;
     entry->specs = malloc(size + length);
-    if (entry->specs == NULL) {
-        return XM_NO_MEMORY("a plan");
-    }
+    XM_NEED_MEMORY(entry->specs, "a plan");
     memcpy(entry->specs, specs, size);
     memcpy(entry->specs + terms, rule, length);
     return XM_OK;
@@ -351,9 +349,7 @@ static xm_status_t trace_layer(ap_stage_context_t *context, const ap_stage_plan_
 
     XM_TRY(ap_stage_problem_get(context, plan->mesh, layer, &t.problem));
     t.strategies = calloc((size_t)t.problem->nodes + 1, sizeof(int));
-    if (t.strategies == NULL) {
-        return XM_NO_MEMORY("a plan");
-    }
+    XM_NEED_MEMORY(t.strategies, "a plan");
     if (given != NULL) {
         memcpy(t.strategies, given, (size_t)t.problem->nodes * sizeof(int));
     } else {
@@ -504,9 +500,7 @@ xm_status_t ap_stage_solve_assigned(ap_stage_context_t *context, const ap_stage_
         return status;
     }
     plan.cells = calloc((size_t)layers, sizeof(*plan.cells));
-    if (plan.cells == NULL) {
-        return XM_NO_MEMORY("a plan");
-    }
+    XM_NEED_MEMORY(plan.cells, "a plan");
     for (int i = 0; i < layers && status == XM_OK; ++i) {
         const ap_layer_problem_t *problem;
 

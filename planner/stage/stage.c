@@ -42,9 +42,7 @@ static xm_status_t find_distinct(ap_stage_context_t *context)
 
     context->distinct_of = xm_arena_take(&context->arena, layers * sizeof(int));
     context->example = xm_arena_take(&context->arena, layers * sizeof(int));
-    if (context->arena.failed) {
-        return XM_NO_MEMORY("%zu layers", layers);
-    }
+    XM_NEED_MEMORY(!context->arena.failed, "%zu layers", layers);
     for (int layer = 0; layer < context->layers; ++layer) {
         int d = 0;
 
@@ -76,9 +74,7 @@ xm_status_t ap_stage_context_create(const ap_stage_context_params_t *params,
         return XM_INVALID("stages need a cost model on a cluster profile, in seconds");
     }
     made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return XM_NO_MEMORY("a stage context");
-    }
+    XM_NEED_MEMORY(made, "a stage context");
     made->cost = params->cost;
     made->micro_batches = params->micro_batches;
     made->rematerialize = params->rematerialize;
@@ -428,9 +424,7 @@ xm_status_t ap_stage_plan(ap_stage_context_t *context, const ap_stage_query_t *q
         return status;
     }
     made.cells = calloc((size_t)query->last - (size_t)query->first + 1, sizeof(*made.cells));
-    if (made.cells == NULL) {
-        return XM_NO_MEMORY("a plan");
-    }
+    XM_NEED_MEMORY(made.cells, "a plan");
     status = plan_at(context, query, 0, &made, &made.bound);
     if (status == XM_OK && query->memory_limit > 0 &&
         memory_of(&made.parts, query->in_flight) > query->memory_limit) {

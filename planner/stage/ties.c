@@ -20,9 +20,7 @@ xm_status_t ap_stage_find_tied(ap_stage_context_t *context)
 
     context->tied = -1;
     context->ties = xm_arena_get(&context->arena, (size_t)context->layers, sizeof(*context->ties));
-    if (context->ties == NULL) {
-        return XM_NO_MEMORY("%d layers", context->layers);
-    }
+    XM_NEED_MEMORY(context->ties, "%d layers", context->layers);
     for (int o = 0; o < ap_graph_ops(graph); ++o) {
         int of = ap_gradient_sum_of(graph, o);
 

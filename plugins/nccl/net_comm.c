@@ -176,9 +176,7 @@ static xm_status_t begin_connect(const uint8_t *handle, int device, const net_de
     pending_t *self = calloc(1, sizeof(*self));
     xm_status_t status;
 
-    if (self == NULL) {
-        return XM_NO_MEMORY("a connection");
-    }
+    XM_NEED_MEMORY(self, "a connection");
     self->device = device;
     memcpy(self->handle, handle, sizeof(self->handle));
     params.nics = nic->nics;

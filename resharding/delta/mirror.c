@@ -47,9 +47,7 @@ xm_status_t xm_mirrors_create(const xm_mirrored_t *tiles, int count, xm_mirrors_
     xm_mirrors_t *self = calloc(1, sizeof(*self) + (size_t)count * sizeof(*self->tiles));
     xm_status_t status = XM_OK;
 
-    if (self == NULL) {
-        return XM_NO_MEMORY("%d mirrors", count);
-    }
+    XM_NEED_MEMORY(self, "%d mirrors", count);
     self->count = count;
     for (int t = 0; t < count && status == XM_OK; ++t) {
         xm_memory_place_t place = {.kind = XM_MEMORY_HOST};

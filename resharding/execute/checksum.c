@@ -238,9 +238,7 @@ xm_status_t xm_checksum_create(xm_executor_t *executor, xm_checksum_t **checksum
         return XM_INVALID("there is no run of this executor that has ended well to verify");
     }
     created = calloc(1, sizeof(*created));
-    if (created == NULL) {
-        return XM_NO_MEMORY("verifying a run");
-    }
+    XM_NEED_MEMORY(created, "verifying a run");
     created->executor = executor;
     created->rank = executor->transport->rank;
     created->ranks = executor->transport->size;

@@ -63,9 +63,7 @@ static xm_status_t make_tensors(xm_executor_t *executor)
 {
     executor->tensor_count = xm_plan_tensors(executor->plan);
     executor->tensors = calloc((size_t)executor->tensor_count + 1, sizeof(*executor->tensors));
-    if (executor->tensors == NULL) {
-        return XM_NO_MEMORY("%d tensors", executor->tensor_count);
-    }
+    XM_NEED_MEMORY(executor->tensors, "%d tensors", executor->tensor_count);
     for (int t = 0; t < executor->tensor_count; ++t) {
         executor->tensors[t].element_size = xm_plan_tensor_element_size(executor->plan, t);
     }
@@ -105,9 +103,7 @@ static xm_status_t make_proven(xm_executor_t *executor)
         next += executor->lanes[l].slot_count;
     }
     executor->proven = calloc((size_t)next + 1, sizeof(*executor->proven));
-    if (executor->proven == NULL) {
-        return XM_NO_MEMORY("the hashes of %" PRId64 " chunks", next);
-    }
+    XM_NEED_MEMORY(executor->proven, "the hashes of %" PRId64 " chunks", next);
     for (int l = 0; l < executor->lane_count; ++l) {
         for (int s = 0; s < executor->lanes[l].slot_count; ++s) {
             executor->lanes[l].slots[s].proven = &executor->proven[--next];
@@ -165,9 +161,7 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
         return status;
     }
     created = calloc(1, sizeof(*created));
-    if (created == NULL) {
-        return XM_NO_MEMORY("an executor");
-    }
+    XM_NEED_MEMORY(created, "an executor");
     created->plan = params->plan;
     created->transport = params->transport;
     created->changes = params->changes;

@@ -69,9 +69,7 @@ static xm_status_t list_regions(const xm_plan_t *plan, int rank, const xm_tensor
     int tensors = xm_plan_tensors(plan), next = 0;
     region_t *list = malloc((2 * (size_t)tensors + 1) * sizeof(*list));
 
-    if (list == NULL) {
-        return XM_NO_MEMORY("the buffers of %d tensors", tensors);
-    }
+    XM_NEED_MEMORY(list, "the buffers of %d tensors", tensors);
     for (int t = 0; t < tensors; ++t) {
         int64_t size = xm_plan_tensor_element_size(plan, t);
         uintptr_t src = (uintptr_t)buffers[t].src, dst = (uintptr_t)buffers[t].dst;

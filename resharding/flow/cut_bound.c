@@ -56,9 +56,7 @@ xm_status_t xm_cut_bound_create(int nodes, const double *rate, xm_cut_bound_t **
 {
     xm_cut_bound_t *created = calloc(1, sizeof(*created));
 
-    if (created == NULL) {
-        return XM_NO_MEMORY("a bound");
-    }
+    XM_NEED_MEMORY(created, "a bound");
     created->nodes = nodes;
     created->rate = malloc((size_t)nodes * sizeof(*created->rate));
     created->own = calloc((size_t)nodes, sizeof(*created->own));
@@ -90,9 +88,7 @@ static xm_status_t grow_table(xm_cut_bound_t *cut_bound)
     size_t slots = cut_bound->slots > 0 ? cut_bound->slots * 2 : 64;
     int *slot = malloc(slots * sizeof(*slot));
 
-    if (slot == NULL) {
-        return XM_NO_MEMORY("the bound of %d sets of holders", cut_bound->groups);
-    }
+    XM_NEED_MEMORY(slot, "the bound of %d sets of holders", cut_bound->groups);
     memset(slot, -1, slots * sizeof(*slot));
     for (int g = 0; g < cut_bound->groups; ++g) {
         size_t i = (size_t)cut_bound->group[g].hash & (slots - 1);
@@ -318,9 +314,7 @@ xm_status_t xm_cut_bound_time(const xm_cut_bound_t *cut_bound, int64_t *ns)
     xm_status_t status = XM_OK;
 
     in_set = malloc((size_t)cut_bound->nodes * sizeof(*in_set));
-    if (in_set == NULL) {
-        return XM_NO_MEMORY("the bound of %d hosts", cut_bound->nodes);
-    }
+    XM_NEED_MEMORY(in_set, "the bound of %d hosts", cut_bound->nodes);
     /* Data with a single holder need no flow. */
     for (int n = 0; n < cut_bound->nodes; ++n) {
         int64_t own = xm_cut_bound_single(cut_bound->rate[n], cut_bound->own[n]);

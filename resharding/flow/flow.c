@@ -34,9 +34,7 @@ xm_status_t xm_flow_create(int nodes, xm_flow_t **flow)
 {
     xm_flow_t *created = calloc(1, sizeof(*created));
 
-    if (created == NULL) {
-        return XM_NO_MEMORY("a flow");
-    }
+    XM_NEED_MEMORY(created, "a flow");
     created->nodes = nodes;
     created->first = malloc((size_t)nodes * sizeof(int));
     created->level = malloc((size_t)nodes * sizeof(int));

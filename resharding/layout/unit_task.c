@@ -38,9 +38,7 @@ static xm_status_t refine(const xm_layout_t *src, const xm_layout_t *dst, int di
     axis->count = 0;
     axis->intervals = malloc((size_t)(src_parts + dst_parts) * sizeof(*axis->intervals));
     axis->first = malloc(((size_t)dst_parts + 1) * sizeof(*axis->first));
-    if (axis->intervals == NULL || axis->first == NULL) {
-        return XM_NO_MEMORY("refining dimension %d", dim);
-    }
+    XM_NEED_MEMORY(axis->intervals != NULL && axis->first != NULL, "refining dimension %d", dim);
     for (int d = 0; d < dst_parts; ++d) {
         int64_t at = dst_cuts[d];
 

@@ -107,9 +107,7 @@ xm_status_t xm_network_deal_nics(xm_network_params_t *params, int hosts, void **
 
     XM_TRY(check(params));
     block = calloc(ranks, sizeof(*dealt.hands) + 2 * sizeof(double) + sizeof(int));
-    if (block == NULL) {
-        return XM_NO_MEMORY("the NICs of %d ranks", params->ranks);
-    }
+    XM_NEED_MEMORY(block, "the NICs of %d ranks", params->ranks);
     /* One piece, the widest first. */
     dealt.egress = (double *)(void *)block;
     dealt.ingress = dealt.egress + ranks;

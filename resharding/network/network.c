@@ -51,9 +51,7 @@ static xm_status_t check_groups(const char *member, const char *group, const int
         highest = group_of[i] > highest ? group_of[i] : highest;
     }
     seen = calloc((size_t)highest + 1, 1);
-    if (seen == NULL) {
-        return XM_NO_MEMORY("%d %ss", highest + 1, group);
-    }
+    XM_NEED_MEMORY(seen, "%d %ss", highest + 1, group);
     for (int i = 0; i < count; ++i) {
         seen[group_of[i]] = 1;
     }
@@ -331,9 +329,7 @@ xm_status_t xm_network_of_rails(const xm_network_t *network, xm_network_t **rail
     int *racks = malloc((size_t)network->rails * sizeof(*racks));
     xm_status_t status;
 
-    if (racks == NULL) {
-        return XM_NO_MEMORY("%d rails", network->rails);
-    }
+    XM_NEED_MEMORY(racks, "%d rails", network->rails);
     for (int r = 0; r < network->rails; ++r) {
         racks[r] = network->rack_of_host[network->host_of_rail[r]];
     }

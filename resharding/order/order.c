@@ -38,9 +38,7 @@ xm_status_t xm_plan_messages(const xm_plan_t *plan, xm_sim_slot_t **messages, in
     int64_t next = 0, total = message_count(plan);
     xm_sim_slot_t *list = malloc(((size_t)total + 1) * sizeof(*list));
 
-    if (list == NULL) {
-        return XM_NO_MEMORY("listing %" PRId64 " messages", total);
-    }
+    XM_NEED_MEMORY(list, "listing %" PRId64 " messages", total);
     for (int64_t t = 0; t < xm_plan_transfer_count(plan); ++t) {
         const xm_transfer_t transfer = xm_plan_transfer(plan, t);
         const xm_route_t *route = xm_plan_route(plan, transfer.route);

@@ -68,9 +68,7 @@ static xm_status_t grow_table(xm_builder_t *builder)
     int size = builder->route_table_size * 2;
     int *table = calloc((size_t)size, sizeof(*table));
 
-    if (table == NULL) {
-        return XM_NO_MEMORY("%d routes", size);
-    }
+    XM_NEED_MEMORY(table, "%d routes", size);
     for (int r = 0; r < builder->route_count; ++r) {
         const xm_route_t *route = &builder->routes[r];
         uint64_t at = hash_route(route->count, route->ranks, route->parents) & (uint64_t)(size - 1);

@@ -30,9 +30,7 @@ static xm_status_t append(xm_delivery_t *delivery, const xm_arrival_t *arrival)
         int64_t grown = delivery->capacity > 0 ? delivery->capacity * 2 : 16;
         xm_arrival_t *arrivals = realloc(delivery->arrivals, (size_t)grown * sizeof(*arrivals));
 
-        if (arrivals == NULL) {
-            return XM_NO_MEMORY("recording what has arrived");
-        }
+        XM_NEED_MEMORY(arrivals, "recording what has arrived");
         delivery->arrivals = arrivals;
         delivery->capacity = grown;
     }
@@ -69,9 +67,7 @@ xm_status_t xm_delivery_write(const xm_delivery_t *delivery, const xm_plan_t *pl
 
     *length = AT_ARRIVALS + (size_t)delivery->count * ARRIVAL_SIZE;
     written = malloc(*length);
-    if (written == NULL) {
-        return XM_NO_MEMORY("recording what has arrived");
-    }
+    XM_NEED_MEMORY(written, "recording what has arrived");
     written[0] = VERSION;
     xm_put_le(written + AT_RANK, (uint32_t)delivery->rank, 4);
     xm_put_le(written + AT_RUN, delivery->run, 8);

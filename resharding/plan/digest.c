@@ -86,9 +86,7 @@ static xm_status_t put_layout(sink_t *sink, const xm_layout_t *layout, int index
 
     if (!known) {
         bytes = malloc(size);
-        if (bytes == NULL) {
-            return XM_NO_MEMORY("the digest of a layout");
-        }
+        XM_NEED_MEMORY(bytes, "the digest of a layout");
         write_layout(bytes, layout);
     }
     flush(sink);

@@ -90,9 +90,7 @@ xm_status_t xm_plan_simulate(const xm_plan_t *plan, const xm_network_t *network,
     }
     if (hops != NULL) {
         spans = calloc((size_t)xm_plan_hops(plan) + 1, sizeof(*spans));
-        if (spans == NULL) {
-            return XM_NO_MEMORY("the times of %lld hops", (long long)xm_plan_hops(plan));
-        }
+        XM_NEED_MEMORY(spans, "the times of %lld hops", (long long)xm_plan_hops(plan));
     }
     status = xm_simulate(plan, network, sharing, spans, makespan_ns);
     if (status == XM_OK && hops != NULL) {

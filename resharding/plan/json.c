@@ -194,9 +194,7 @@ static xm_status_t write_document(const xm_plan_t *plan, FILE *file)
         json_decref(root);
         root = NULL;
     }
-    if (root == NULL) {
-        return XM_NO_MEMORY("writing the plan as JSON");
-    }
+    XM_NEED_MEMORY(root, "writing the plan as JSON");
     failed = json_dumpf(root, file, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
     json_decref(root);
     if (failed != 0 || fputc('\n', file) == EOF) {

@@ -135,9 +135,7 @@ static xm_status_t add_tensors(xm_plan_t *plan, const xm_plan_params_t *params)
         return XM_INVALID("an element has 1 to 16 bytes, not %" PRId64, params->element_size);
     }
     plan->tensors = calloc((size_t)count, sizeof(*plan->tensors));
-    if (plan->tensors == NULL) {
-        return XM_NO_MEMORY("%d tensors", count);
-    }
+    XM_NEED_MEMORY(plan->tensors, "%d tensors", count);
     for (int i = 0; status == XM_OK && i < count; ++i) {
         status = add_tensor(plan, params, &tensors[i], &total);
     }
@@ -237,9 +235,7 @@ static void count_ranks(xm_plan_t *plan)
 xm_status_t xm_plan_take_network(xm_plan_t *plan, const xm_network_t *network)
 {
     plan->host_of_rank = malloc((size_t)plan->ranks * sizeof(*plan->host_of_rank));
-    if (plan->host_of_rank == NULL) {
-        return XM_NO_MEMORY("%d ranks", plan->ranks);
-    }
+    XM_NEED_MEMORY(plan->host_of_rank, "%d ranks", plan->ranks);
     for (int r = 0; r < plan->ranks; ++r) {
         plan->host_of_rank[r] = xm_network_host_of(network, r);
     }
@@ -332,9 +328,7 @@ xm_status_t xm_plan_create(const xm_plan_params_t *given, xm_plan_t **plan)
         return XM_ERR_INVALID_ARGUMENT;
     }
     created = calloc(1, sizeof(*created));
-    if (created == NULL) {
-        return XM_NO_MEMORY("a plan");
-    }
+    XM_NEED_MEMORY(created, "a plan");
     created->strategy = params->strategy;
     created->scheduler = params->scheduler;
     created->chunk_bytes = params->chunk_bytes;

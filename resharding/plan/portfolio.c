@@ -224,9 +224,7 @@ xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
 
     s.largest_chunk = xm_schedule_chunk_limit(params);
     s.strategy = malloc((size_t)plan->task_count + 1);
-    if (s.strategy == NULL) {
-        return XM_NO_MEMORY("scheduling %" PRId64 " unit tasks", plan->task_count);
-    }
+    XM_NEED_MEMORY(s.strategy, "scheduling %" PRId64 " unit tasks", plan->task_count);
     status = xm_lanes_create(plan, params->network, classes, 0, false, &s.lanes);
     if (status == XM_OK) {
         status = xm_lanes_single(params->network, classes, &s.single);

@@ -259,9 +259,7 @@ xm_status_t xm_reshard_agree(xm_worker_t *worker, const xm_plan_t *plan, const c
     size_t length;
     xm_status_t status;
 
-    if (heads == NULL) {
-        return XM_NO_MEMORY("comparing plans");
-    }
+    XM_NEED_MEMORY(heads, "comparing plans");
     status = xm_agree_describe(plan, dtype, &strings, &length);
     if (status < 0) {
         goto free_heads;

@@ -33,9 +33,7 @@ static xm_status_t gather(rest_t *self, xm_status_t status, const xm_delivered_t
     uint8_t *blob = malloc(STATUS_SIZE + length);
     xm_status_t sent;
 
-    if (blob == NULL) {
-        return XM_NO_MEMORY("continuing a reshard");
-    }
+    XM_NEED_MEMORY(blob, "continuing a reshard");
     xm_put_le(blob, (uint32_t)status, STATUS_SIZE);
     if (length > 0) {
         memcpy(blob + STATUS_SIZE, bytes, length);
@@ -74,9 +72,7 @@ static xm_status_t list_ranks(rest_t *self)
     known = known < self->size ? known : self->size;
     self->records = malloc((size_t)size * sizeof(*self->records));
     self->lost = malloc((size_t)self->size * sizeof(*self->lost));
-    if (self->records == NULL || self->lost == NULL) {
-        return XM_NO_MEMORY("continuing a reshard");
-    }
+    XM_NEED_MEMORY(self->records != NULL && self->lost != NULL, "continuing a reshard");
     for (int r = 0; r < size; ++r) {
         xm_delivered_t record = {self->gathered + self->offsets[r] + STATUS_SIZE,
                                  self->offsets[r + 1] - self->offsets[r] - STATUS_SIZE};

@@ -352,9 +352,7 @@ xm_status_t xm_reshard_delivered(const xm_reshard_t *reshard, void **bytes, size
         return XM_INVALID("the reshard was never made: there is no run to continue");
     }
     *bytes = malloc(reshard->record_length);
-    if (*bytes == NULL) {
-        return XM_NO_MEMORY("a record of %zu bytes", reshard->record_length);
-    }
+    XM_NEED_MEMORY(*bytes, "a record of %zu bytes", reshard->record_length);
     memcpy(*bytes, reshard->record, reshard->record_length);
     *length = reshard->record_length;
     return XM_OK;

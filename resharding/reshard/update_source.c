@@ -72,9 +72,7 @@ xm_status_t xm_source_open(xm_source_t *source, const void *src, size_t bytes, i
     }
     for (int s = 0; s < XM_SOURCE_SETS; ++s) {
         source->bits[s] = calloc(xm_changes_words(source->elements), sizeof(uint64_t));
-        if (source->bits[s] == NULL) {
-            return XM_NO_MEMORY("the bits of %zu bytes of an update", bytes);
-        }
+        XM_NEED_MEMORY(source->bits[s], "the bits of %zu bytes of an update", bytes);
     }
     return XM_OK;
 }

@@ -53,9 +53,7 @@ static xm_status_t bound_receivers(const xm_problem_t *problem, xm_bound_t *boun
     int hosts = xm_network_hosts(problem->network);
     int64_t *received = calloc((size_t)hosts, sizeof(*received));
 
-    if (received == NULL) {
-        return XM_NO_MEMORY("the bound of %d hosts", hosts);
-    }
+    XM_NEED_MEMORY(received, "the bound of %d hosts", hosts);
     for (int64_t d = 0; d < problem->count; ++d) {
         const xm_demand_t *demand = &problem->demands[d];
 
@@ -84,9 +82,7 @@ static xm_status_t bound_senders(const xm_problem_t *problem, xm_bound_t *bound)
     xm_cut_bound_t *cut_bound = NULL;
     xm_status_t status;
 
-    if (rate == NULL) {
-        return XM_NO_MEMORY("the bound of %d hosts", hosts);
-    }
+    XM_NEED_MEMORY(rate, "the bound of %d hosts", hosts);
     for (int h = 0; h < hosts; ++h) {
         rate[h] = xm_network_egress(problem->network, h);
     }

@@ -108,9 +108,7 @@ static xm_status_t find_ingress(xm_shop_t *shop)
 {
     int64_t *needed = calloc((size_t)shop->hosts, sizeof(*needed));
 
-    if (needed == NULL) {
-        return XM_NO_MEMORY("%d hosts", shop->hosts);
-    }
+    XM_NEED_MEMORY(needed, "%d hosts", shop->hosts);
     for (int64_t g = 0; g < shop->groups; ++g) {
         const xm_demand_t *hosts = shop->group[g].hosts;
 
@@ -406,9 +404,7 @@ xm_status_t xm_shop_balance(const xm_shop_t *shop, int64_t least_ns, bool relays
     int64_t level = least_ns + 1;
     xm_status_t status = XM_OK;
 
-    if (cut == NULL) {
-        return XM_NO_MEMORY("%d hosts", shop->hosts);
-    }
+    XM_NEED_MEMORY(cut, "%d hosts", shop->hosts);
     memset(ns, 0, (size_t)shop->hosts * sizeof(*ns));
     while (status == XM_OK && level > least_ns) {
         bool fixed_one = false;

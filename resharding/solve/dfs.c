@@ -23,9 +23,7 @@ xm_status_t xm_schedule_dfs(const xm_problem_t *problem, uint64_t seed, int64_t 
 
     /* The search works on a list of its own, so that a failure leaves the caller's steps
      * as they were. */
-    if (best == NULL) {
-        return XM_NO_MEMORY("scheduling %lld demands", (long long)problem->count);
-    }
+    XM_NEED_MEMORY(best, "scheduling %lld demands", (long long)problem->count);
     status = xm_schedule_greedy(problem, seed, best);
     if (status == XM_OK) {
         status = xm_steps_makespan(problem, best, &makespan);

@@ -37,9 +37,7 @@ xm_status_t xm_dominance_create(int things, int length, xm_dominance_t **dominan
     xm_dominance_t *made = calloc(1, sizeof(*made));
     size_t state = sizeof(uint64_t) + (size_t)length * sizeof(int64_t), states;
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("the states of a search");
-    }
+    XM_NEED_MEMORY(made, "the states of a search");
     made->length = length;
     made->bucket_bits = things < MAX_BUCKET_BITS ? things : MAX_BUCKET_BITS;
     while (made->bucket_bits > 0 && ((size_t)WAYS << made->bucket_bits) * state > MAX_BYTES) {

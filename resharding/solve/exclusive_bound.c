@@ -254,9 +254,7 @@ xm_status_t xm_exclusive_bound(const xm_exclusive_t *x, int64_t *bound_ns)
     int64_t bound = 0;
     xm_status_t status;
 
-    if (load == NULL) {
-        return XM_NO_MEMORY("the loads of %d hosts", x->receivers);
-    }
+    XM_NEED_MEMORY(load, "the loads of %d hosts", x->receivers);
     status = xm_sender_sets_create(x, &sets);
     if (status < 0) {
         goto free_load;

@@ -96,9 +96,7 @@ static xm_status_t split(xm_openshop_t *o, const int64_t *ns, bool relays, bool 
     int64_t *sent = malloc(count * sizeof(*sent));
     xm_status_t status;
 
-    if (sent == NULL) {
-        return XM_NO_MEMORY("%lld groups on %d hosts", (long long)o->shop.groups, o->shop.hosts);
-    }
+    XM_NEED_MEMORY(sent, "%lld groups on %d hosts", (long long)o->shop.groups, o->shop.hosts);
     /* Only relays multiply transfers: without them a group has about as many as it has
      * hosts. */
     status = xm_shop_fits(&o->shop, ns, relays, fits, sent);
@@ -260,9 +258,7 @@ static xm_status_t build_unequal(xm_openshop_t *o, int64_t *ns)
     int64_t *level = malloc((size_t)o->shop.hosts * sizeof(*level));
     xm_status_t status = XM_OK;
 
-    if (level == NULL) {
-        return XM_NO_MEMORY("%d hosts", o->shop.hosts);
-    }
+    XM_NEED_MEMORY(level, "%d hosts", o->shop.hosts);
     for (int relays = 0; status == XM_OK && relays < 2 && !xm_openshop_within(o, XM_SHOP_GOOD);
          ++relays) {
         int64_t longest = 0;
@@ -293,9 +289,7 @@ static xm_status_t build(xm_openshop_t *o)
     xm_bound_t bound = {0};
     xm_status_t status;
 
-    if (ns == NULL) {
-        return XM_NO_MEMORY("%d hosts", o->shop.hosts);
-    }
+    XM_NEED_MEMORY(ns, "%d hosts", o->shop.hosts);
     status = xm_shop_earliest(&o->shop, o->shop.ingress_ns, true, NULL, &o->bound_ns, NULL);
     if (status == XM_OK && uplinks) {
         status = xm_bound_compute_problem(o->shop.problem, &bound);

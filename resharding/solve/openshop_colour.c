@@ -188,9 +188,7 @@ static xm_status_t add_piece(colouring_t *c, xm_turn_piece_t piece)
         int64_t grown = c->capacity > 0 ? 2 * c->capacity : 256;
         xm_turn_piece_t *at = realloc(c->piece, (size_t)grown * sizeof(*at));
 
-        if (at == NULL) {
-            return XM_NO_MEMORY("%lld pieces", (long long)grown);
-        }
+        XM_NEED_MEMORY(at, "%lld pieces", (long long)grown);
         c->piece = at;
         c->capacity = grown;
     }

@@ -47,9 +47,7 @@ xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_shop_transfers_t 
     size_t racks = (size_t)xm_network_racks(shop->network);
     xm_recorder_t *created = calloc(1, sizeof(*created));
 
-    if (created == NULL) {
-        return XM_NO_MEMORY("a schedule");
-    }
+    XM_NEED_MEMORY(created, "a schedule");
     created->shop = shop;
     created->latency_ns = llround(xm_network_nic_latency(shop->network) * 1e9);
     created->transfers = transfers;
@@ -167,9 +165,7 @@ static xm_status_t append(xm_recorder_t *recorder, int64_t transfer, record_t *r
         int64_t grown = recorder->capacity > 0 ? 2 * recorder->capacity : 1024;
         record_t *at = realloc(recorder->record, (size_t)grown * sizeof(*at));
 
-        if (at == NULL) {
-            return XM_NO_MEMORY("%lld hops", (long long)grown);
-        }
+        XM_NEED_MEMORY(at, "%lld hops", (long long)grown);
         recorder->record = at;
         recorder->capacity = grown;
     }

@@ -48,9 +48,7 @@ static xm_status_t add_transfer(split_t *split, int sender, int receiver, int64_
         int64_t grown = transfers->capacity > 0 ? 2 * transfers->capacity : 256;
         xm_shop_transfer_t *at = realloc(transfers->at, (size_t)grown * sizeof(*at));
 
-        if (at == NULL) {
-            return XM_NO_MEMORY("%lld transfers", (long long)grown);
-        }
+        XM_NEED_MEMORY(at, "%lld transfers", (long long)grown);
         transfers->at = at;
         transfers->capacity = grown;
     }

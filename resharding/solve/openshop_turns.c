@@ -169,9 +169,7 @@ static xm_status_t choose_turns(const xm_openshop_t *o, int64_t *turns)
     double latency = xm_network_nic_latency(o->shop.network) * 1e9 * bytes_per_ns / 4;
     int64_t most = most_turns(o);
 
-    if (direction == NULL) {
-        return XM_NO_MEMORY("%d hosts", o->shop.hosts);
-    }
+    XM_NEED_MEMORY(direction, "%d hosts", o->shop.hosts);
     for (int64_t t = 0; t < o->transfers.count; ++t) {
         const xm_shop_transfer_t *transfer = &o->transfers.at[t];
         int ends[2] = {transfer->sender, o->shop.hosts + transfer->receiver};
@@ -229,9 +227,7 @@ static xm_status_t colour_turns(xm_openshop_t *o, int64_t turns)
     int64_t count = 0;
     xm_status_t status;
 
-    if (weight == NULL) {
-        return XM_NO_MEMORY("%lld transfers", (long long)o->transfers.count);
-    }
+    XM_NEED_MEMORY(weight, "%lld transfers", (long long)o->transfers.count);
     turn_weights(&o->transfers, turns, weight);
     status = xm_shop_colour(&o->shop, &o->transfers, weight, &pieces, &count);
     if (status == XM_OK) {

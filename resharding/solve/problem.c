@@ -44,9 +44,7 @@ xm_status_t xm_steps_makespan(const xm_problem_t *problem, const xm_step_t *step
     int64_t *egress = calloc(2 * (size_t)hosts, sizeof(*egress)), *ingress;
     int64_t makespan = 0;
 
-    if (egress == NULL) {
-        return XM_NO_MEMORY("the clocks of %d hosts", hosts);
-    }
+    XM_NEED_MEMORY(egress, "the clocks of %d hosts", hosts);
     ingress = egress + hosts;
     for (int64_t i = 0; i < problem->count; ++i) {
         const xm_demand_t *d = &problem->demands[steps[i].demand];

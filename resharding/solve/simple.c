@@ -27,9 +27,7 @@ xm_status_t xm_schedule_balance(const xm_problem_t *problem, xm_step_t *steps)
     int hosts = xm_network_hosts(problem->network);
     int64_t *load = calloc((size_t)hosts, sizeof(*load));
 
-    if (load == NULL) {
-        return XM_NO_MEMORY("the loads of %d hosts", hosts);
-    }
+    XM_NEED_MEMORY(load, "the loads of %d hosts", hosts);
     for (int64_t d = 0; d < problem->count; ++d) {
         const xm_demand_t *demand = &problem->demands[d];
         int best = demand->holders[0];

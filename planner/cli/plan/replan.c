@@ -57,9 +57,7 @@ static xm_status_t lose_hosts(const char *text, xm_cluster_profile_t **profile)
         return XM_INVALID("--lost: no host is left");
     }
     order = malloc((size_t)hosts * sizeof(*order));
-    if (order == NULL) {
-        return XM_NO_MEMORY("%d hosts", hosts);
-    }
+    XM_NEED_MEMORY(order, "%d hosts", hosts);
     for (int h = 0; h < hosts; ++h) {
         bool is_gone = is_lost(lost, count, h);
 

@@ -34,9 +34,7 @@ xm_status_t ap_frontend_notes_create(ap_frontend_notes_t **notes)
 {
     ap_frontend_notes_t *made = calloc(1, sizeof(*made));
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a list of unknown operators");
-    }
+    XM_NEED_MEMORY(made, "a list of unknown operators");
     *notes = made;
     return XM_OK;
 }

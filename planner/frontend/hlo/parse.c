@@ -68,9 +68,7 @@ static xm_status_t add_name(parser_t *p, const hlo_computation_t *in, int instru
         size_t size = p->names.size == 0 ? 64 : 2 * p->names.size;
         int *slots = calloc(size, sizeof(*slots));
 
-        if (slots == NULL) {
-            return XM_NO_MEMORY("an HLO module");
-        }
+        XM_NEED_MEMORY(slots, "an HLO module");
         free(p->names.slots);
         p->names.slots = slots;
         p->names.size = size;
@@ -102,9 +100,7 @@ static xm_status_t parse_attributes(parser_t *p, int *count, hlo_attribute_t **l
         made.value = hlo_value(&p->cursor);
         if (*count == room) {
             *list = grow(&p->module->arena, *list, *count, &room, sizeof(**list));
-            if (*list == NULL) {
-                return XM_NO_MEMORY("an HLO module");
-            }
+            XM_NEED_MEMORY(*list, "an HLO module");
         }
         (*list)[(*count)++] = made;
     }
@@ -151,9 +147,7 @@ static xm_status_t parse_operands(parser_t *p, const hlo_computation_t *in, hlo_
         if (made->operand_count == room) {
             made->operands = grow(&p->module->arena, made->operands, made->operand_count, &room,
                                   sizeof(*made->operands));
-            if (made->operands == NULL) {
-                return XM_NO_MEMORY("an HLO module");
-            }
+            XM_NEED_MEMORY(made->operands, "an HLO module");
         }
         XM_TRY(parse_operand(p, in, &made->operands[made->operand_count++]));
     }
@@ -231,9 +225,7 @@ static xm_status_t parse_instruction(parser_t *p, hlo_computation_t *in)
     if (in->count == in->room) {
         in->instructions =
             grow(&p->module->arena, in->instructions, in->count, &in->room, sizeof(made));
-        if (in->instructions == NULL) {
-            return XM_NO_MEMORY("an HLO module");
-        }
+        XM_NEED_MEMORY(in->instructions, "an HLO module");
     }
     in->instructions[in->count] = made;
     in->root = root ? in->count : in->root;
@@ -254,9 +246,7 @@ static xm_status_t finish_computation(parser_t *p, hlo_computation_t *in)
         in->parameter_count += hlo_slice_is(in->instructions[i].opcode, "parameter");
     }
     in->parameters = xm_arena_get(&p->module->arena, (size_t)in->parameter_count, sizeof(int));
-    if (in->parameters == NULL) {
-        return XM_NO_MEMORY("an HLO module");
-    }
+    XM_NEED_MEMORY(in->parameters, "an HLO module");
     for (int i = 0; i < in->parameter_count; ++i) {
         in->parameters[i] = -1;
     }
@@ -371,9 +361,7 @@ static xm_status_t parse_module(parser_t *p)
         if (module->count == module->room) {
             module->computations = grow(&module->arena, module->computations, module->count,
                                         &module->room, sizeof(made));
-            if (module->computations == NULL) {
-                return XM_NO_MEMORY("an HLO module");
-            }
+            XM_NEED_MEMORY(module->computations, "an HLO module");
         }
         module->entry = made.entry ? module->count : module->entry;
         module->computations[module->count++] = made;
@@ -391,9 +379,7 @@ xm_status_t hlo_module_parse(const hlo_text_t *text, hlo_module_t **module)
     parser_t p = {.module = made};
     xm_status_t status;
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("an HLO module");
-    }
+    XM_NEED_MEMORY(made, "an HLO module");
     made->text = *text;
     made->entry = -1;
     p.cursor = (hlo_cursor_t){.text = &made->text, .end = text->size};

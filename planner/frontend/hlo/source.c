@@ -147,9 +147,7 @@ xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const op
         return XM_NO_MEMORY("the places in an HLO module");
     }
     made.name = xm_arena_get(&source->arena, strlen(name) + 1, 1);
-    if (made.name == NULL) {
-        return XM_NO_MEMORY("the places in an HLO module");
-    }
+    XM_NEED_MEMORY(made.name, "the places in an HLO module");
     (void)strcpy(made.name, name);
     source->parameters[source->parameter_count++] = made;
     return XM_OK;

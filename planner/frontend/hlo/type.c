@@ -112,9 +112,7 @@ static xm_status_t parse_tuple(hlo_cursor_t *cursor, xm_arena_t *arena, int dept
 
             room = room == 0 ? 8 : 2 * room;
             grown = xm_arena_get(arena, (size_t)room, sizeof(const operand_type_t *));
-            if (grown == NULL) {
-                return XM_NO_MEMORY("a tuple type");
-            }
+            XM_NEED_MEMORY(grown, "a tuple type");
             if (type->count > 0) {
                 memcpy(grown, type->elements, (size_t)type->count * sizeof(const operand_type_t *));
             }
@@ -131,9 +129,7 @@ static xm_status_t parse_type(hlo_cursor_t *cursor, xm_arena_t *arena, int depth
 {
     operand_type_t *made = xm_arena_get(arena, 1, sizeof(*made));
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a type");
-    }
+    XM_NEED_MEMORY(made, "a type");
     *type = made;
     if (depth > MAX_DEPTH) {
         return hlo_fail(cursor, cursor->at, "tuples are nested deeper than %d", MAX_DEPTH);

@@ -323,9 +323,7 @@ xm_status_t ap_json_save(const ap_graph_t *graph, const char *path)
     char *text = ap_json_text(graph);
     xm_status_t status;
 
-    if (text == NULL) {
-        return XM_NO_MEMORY("the text of the graph '%s'", ap_graph_name(graph));
-    }
+    XM_NEED_MEMORY(text, "the text of the graph '%s'", ap_graph_name(graph));
     status = xm_text_save(path, text);
     free(text);
     return status;

@@ -206,9 +206,7 @@ static xm_status_t add_operator(onnx_node_t *n, const char *name, onnx_value_t *
 
     for (int r = 0; r < n->op.rule.results && status == XM_OK; ++r) {
         made[r] = onnx_value(n->b, n->proto->op_type); /* results that have a name get it later */
-        if (made[r] == NULL) {
-            return XM_NO_MEMORY("the graph of %s", n->b->file);
-        }
+        XM_NEED_MEMORY(made[r], "the graph of %s", n->b->file);
         made[r]->type = n->op.made[r];
         empty = empty || made[r]->type.empty;
     }
@@ -255,9 +253,7 @@ xm_status_t onnx_bind_results(onnx_node_t *n, onnx_value_t *const *made, int res
                 continue;
             }
             value = onnx_value(n->b, name);
-            if (value == NULL) {
-                return XM_NO_MEMORY("the graph of %s", n->b->file);
-            }
+            XM_NEED_MEMORY(value, "the graph of %s", n->b->file);
             value->type = type;
         } else if (n->alias == NULL) {
             value->name = name;
@@ -362,9 +358,7 @@ static xm_status_t finish_node(onnx_node_t *n, bool known)
         return n->op.rule.status;
     }
     made = xm_arena_get(&n->b->arena, (size_t)n->op.rule.results + 1, sizeof(onnx_value_t *));
-    if (made == NULL) {
-        return XM_NO_MEMORY("the graph of %s", n->b->file);
-    }
+    XM_NEED_MEMORY(made, "the graph of %s", n->b->file);
     XM_TRY(n->bias != NULL ? add_biased(n, made) : add_operator(n, n->name, made));
     if (!known) {
         XM_TRY(note_unknown(n));

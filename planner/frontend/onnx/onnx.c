@@ -41,9 +41,7 @@ static xm_status_t add_initializers(onnx_build_t *b)
         }
         XM_TRY(onnx_tensor_type(b, tensor, tensor->name, &type));
         value = onnx_value(b, tensor->name);
-        if (value == NULL) {
-            return XM_NO_MEMORY("the graph of %s", b->file);
-        }
+        XM_NEED_MEMORY(value, "the graph of %s", b->file);
         value->type = type;
         value->parameter = value->input = is_floating(type.dtype) && onnx_elements(&type) > 1;
         value->numbers = onnx_tensor_numbers(b, tensor, &type);
@@ -67,9 +65,7 @@ static xm_status_t add_inputs(onnx_build_t *b)
             continue;
         }
         value = onnx_value(b, info->name);
-        if (value == NULL) {
-            return XM_NO_MEMORY("the graph of %s", b->file);
-        }
+        XM_NEED_MEMORY(value, "the graph of %s", b->file);
         value->input = true;
         status = onnx_read_type(b, info, &value->type);
         if (status == XM_OK) {

@@ -84,9 +84,7 @@ xm_status_t ap_choice_completion_create(const ap_cfn_core_t *network,
     size_t cells = 1;
     ap_choice_completion_t *made = calloc(1, sizeof(*made));
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a completion");
-    }
+    XM_NEED_MEMORY(made, "a completion");
     made->network = network;
     made->left = xm_arena_take(&made->arena, count * sizeof(int));
     made->best = xm_arena_take(&made->arena, count * sizeof(int));

@@ -165,9 +165,7 @@ xm_status_t ap_search_mcmc(const ap_cfn_core_t *network, const ap_mcmc_params_t 
         return XM_OK;
     }
     walk.at = malloc((size_t)network->variables * sizeof(*walk.at));
-    if (walk.at == NULL) {
-        return XM_NO_MEMORY("a random walk");
-    }
+    XM_NEED_MEMORY(walk.at, "a random walk");
     stand_at(&walk, assignment);
     best = energy(&walk);
     for (int64_t i = 0; i < params->proposals; ++i) {

@@ -69,9 +69,7 @@ static xm_status_t rank(tree_t *tree)
     const ap_cfn_core_t *network = tree->network;
     weight_t *weight = calloc((size_t)network->variables + 1, sizeof(*weight));
 
-    if (weight == NULL) {
-        return XM_NO_MEMORY("a tree of decisions");
-    }
+    XM_NEED_MEMORY(weight, "a tree of decisions");
     for (int v = 0; v < network->variables; ++v) {
         weight[v] =
             (weight_t){spread_of(network->variable[v].cost, (size_t)network->variable[v].size) *
@@ -163,9 +161,7 @@ static xm_status_t expand(tree_t *tree, size_t at)
         size_t more = tree->capacity > 0 ? 2 * tree->capacity : 1024;
         node_t *grown = realloc(tree->node, more * sizeof(*grown));
 
-        if (grown == NULL) {
-            return XM_NO_MEMORY("a tree of decisions");
-        }
+        XM_NEED_MEMORY(grown, "a tree of decisions");
         tree->node = grown;
         tree->capacity = more;
     }
@@ -245,9 +241,7 @@ static xm_status_t open(tree_t *tree, xm_arena_t *arena)
         *array[i] = xm_arena_take(arena, bytes);
     }
     tree->node = malloc(sizeof(*tree->node));
-    if (arena->failed || tree->node == NULL) {
-        return XM_NO_MEMORY("a tree of decisions");
-    }
+    XM_NEED_MEMORY(!arena->failed && tree->node != NULL, "a tree of decisions");
     tree->node[0] = (node_t){.variable = -1};
     tree->count = tree->capacity = 1;
     XM_TRY(rank(tree));

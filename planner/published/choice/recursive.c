@@ -135,9 +135,7 @@ static xm_status_t solve_greedily(const ap_cfn_core_t *core, int *assignment)
     int count = core->variables;
     ranked_t *order = malloc(((size_t)count + 1) * sizeof(*order));
 
-    if (order == NULL) {
-        return XM_NO_MEMORY("%d variables", count);
-    }
+    XM_NEED_MEMORY(order, "%d variables", count);
     for (int v = 0; v < count; ++v) {
         order[v] = (ranked_t){0.0, v};
         for (int x = 0; x < core->variable[v].size; ++x) {

@@ -72,14 +72,10 @@ static xm_status_t make_room(builder_t *builder)
         return XM_OK;
     }
     sets = realloc(ideals->sets, (size_t)room * (size_t)ideals->words * sizeof(*sets));
-    if (sets == NULL) {
-        return XM_NO_MEMORY("the down-sets of a graph");
-    }
+    XM_NEED_MEMORY(sets, "the down-sets of a graph");
     ideals->sets = sets;
     slots = malloc(2 * (size_t)room * sizeof(*slots));
-    if (slots == NULL) {
-        return XM_NO_MEMORY("the down-sets of a graph");
-    }
+    XM_NEED_MEMORY(slots, "the down-sets of a graph");
     free(builder->slots);
     builder->slots = slots;
     builder->slot_count = 2 * (size_t)room;
@@ -215,9 +211,7 @@ xm_status_t ap_ideals_create(int nodes, const ap_precedence_t *edges, int edge_c
     builder_t builder = {.ideals = ideals, .most = most};
     xm_status_t status;
 
-    if (ideals == NULL) {
-        return XM_NO_MEMORY("the down-sets of a graph");
-    }
+    XM_NEED_MEMORY(ideals, "the down-sets of a graph");
     ideals->nodes = nodes;
     ideals->words = (nodes + WORD - 1) / WORD;
     ideals->words = ideals->words > 0 ? ideals->words : 1;

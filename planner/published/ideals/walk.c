@@ -21,9 +21,7 @@ xm_status_t ap_ideals_walk_init(ap_ideals_walk_t *walk, xm_arena_t *arena)
 
     walk->visited = xm_arena_get(arena, count, sizeof(int));
     walk->stack = xm_arena_get(arena, (size_t)ap_ideals_nodes(walk->ideals) + 2, sizeof(step_t));
-    if (arena->failed) {
-        return XM_NO_MEMORY("%zu down-sets of a graph", count);
-    }
+    XM_NEED_MEMORY(!arena->failed, "%zu down-sets of a graph", count);
     ap_ideals_walk_reset(walk);
     return XM_OK;
 }
@@ -82,9 +80,7 @@ xm_status_t ap_precedence_order(int nodes, const ap_precedence_t *edges, int edg
     int *needs = calloc(2 * (size_t)nodes + 1, sizeof(*needs)), *open = needs + nodes;
     int first = 0, end = 0;
 
-    if (needs == NULL) {
-        return XM_NO_MEMORY("an order of %d nodes", nodes);
-    }
+    XM_NEED_MEMORY(needs, "an order of %d nodes", nodes);
     for (int i = 0; i < edge_count; ++i) {
         ++needs[edges[i].after];
     }

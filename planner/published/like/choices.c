@@ -54,9 +54,7 @@ static xm_status_t keep_curve(const site_t *site, const ap_frontier_t *frontier,
     ap_like_result_t *result = site->like->result;
     ap_like_point_t *curve = malloc((size_t)frontier->count * sizeof(*curve));
 
-    if (curve == NULL) {
-        return XM_NO_MEMORY("a curve");
-    }
+    XM_NEED_MEMORY(curve, "a curve");
     free(result->curve);
     result->curve = curve;
     result->curve_count = 0;
@@ -246,9 +244,7 @@ static xm_status_t search_site(const site_t *site)
     }
     assignment =
         calloc((size_t)ap_stage_network_choices(site->network)->variables + 1, sizeof(*assignment));
-    if (assignment == NULL) {
-        return XM_NO_MEMORY("an assignment");
-    }
+    XM_NEED_MEMORY(assignment, "an assignment");
     status = search_one(site, assignment);
     if (status == XM_OK) {
         status = evaluate_assignment(site, assignment, &kept);

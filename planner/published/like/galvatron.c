@@ -171,9 +171,7 @@ static xm_status_t read_file(const char *name, json_t *file, ap_galvatron_t **co
                               pipeline);
     }
     values = malloc(MOST_LAYERS * sizeof(*values));
-    if (values == NULL) {
-        return XM_NO_MEMORY("%d layers", MOST_LAYERS);
-    }
+    XM_NEED_MEMORY(values, "%d layers", MOST_LAYERS);
     layers = read_list(sizes, values, MOST_LAYERS);
     status = layers < 1 ? XM_MALFORMED("%s: 'tp_sizes_enc' is no list of numbers with commas", name)
                         : ap_galvatron_create(stages, layers, config);

@@ -106,9 +106,7 @@ static xm_status_t add_node(const ap_like_t *like, const ap_like_case_t *one, in
     node->degrees = xm_arena_get(&problem->arena, MAX_TENSOR_DEGREES, sizeof(*node->degrees));
     node->in = xm_arena_get(&problem->arena, 1, sizeof(int));
     node->out = xm_arena_get(&problem->arena, 1, sizeof(int));
-    if (problem->arena.failed) {
-        return XM_NO_MEMORY("%d layers", like->layers);
-    }
+    XM_NEED_MEMORY(!problem->arena.failed, "%d layers", like->layers);
     if (layer > 0) {
         node->in[node->in_count++] = layer - 1;
     }
@@ -135,9 +133,7 @@ static xm_status_t pose_piper(const ap_like_t *like, const ap_like_case_t *one,
     problem->nodes = xm_arena_get(&problem->arena, layers, sizeof(*problem->nodes));
     problem->edges = xm_arena_get(&problem->arena, layers, sizeof(*problem->edges));
     problem->bytes = xm_arena_get(&problem->arena, layers, sizeof(*problem->bytes));
-    if (problem->arena.failed) {
-        return XM_NO_MEMORY("%d layers", like->layers);
-    }
+    XM_NEED_MEMORY(!problem->arena.failed, "%d layers", like->layers);
     problem->node_count = like->layers;
     problem->edge_count = like->layers - 1;
     for (int l = 0; l + 1 < like->layers; ++l) {
@@ -263,9 +259,7 @@ static xm_status_t pose_placement(const ap_like_t *like, const ap_like_case_t *o
 
     problem->nodes = xm_arena_get(&problem->arena, layers, sizeof(*problem->nodes));
     problem->edges = xm_arena_get(&problem->arena, layers, sizeof(*problem->edges));
-    if (problem->arena.failed) {
-        return XM_NO_MEMORY("%d layers", like->layers);
-    }
+    XM_NEED_MEMORY(!problem->arena.failed, "%d layers", like->layers);
     problem->node_count = like->layers;
     problem->edge_count = like->layers - 1;
     problem->accelerators = like->hosts * like->devices_per_host;

@@ -178,9 +178,7 @@ static xm_status_t solve_layers(const ap_like_t *like, const uniform_t *u, int f
     ap_stage_solution_t **parts = calloc((size_t)layers, sizeof(ap_stage_solution_t *));
     xm_status_t status = XM_OK;
 
-    if (parts == NULL) {
-        return XM_NO_MEMORY("%d layers", layers);
-    }
+    XM_NEED_MEMORY(parts, "%d layers", layers);
     for (int i = 0; i < layers && status == XM_OK; ++i) {
         int option = u->list[assignment[i]];
         int before = i > 0 ? u->list[assignment[i - 1]] : option;

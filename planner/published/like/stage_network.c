@@ -133,9 +133,7 @@ static xm_status_t list_specs(ap_stage_network_t *n, const ap_spec_t *specs, int
     double *bytes = xm_arena_get(&n->arena, (size_t)count, sizeof(double));
     uint8_t *part = xm_arena_get(&n->arena, (size_t)count, AP_CHOICE_LEVELS);
 
-    if (seconds == NULL || bytes == NULL || part == NULL) {
-        return XM_NO_MEMORY("the choices of a stage");
-    }
+    XM_NEED_MEMORY(seconds != NULL && bytes != NULL && part != NULL, "the choices of a stage");
     for (int s = 0; s < count; ++s) {
         seconds[s] = parts == NULL ? 0.0 : ap_parts_cost(&parts[s], &n->weights);
         bytes[s] = parts == NULL ? 0.0 : bytes_of(n, &parts[s]);
@@ -164,9 +162,7 @@ static xm_status_t spread_edge(ap_stage_network_t *n, layer_tables_t *tables, in
     int columns = end_domain(tables, edge->to, edge->to_count);
     double *table = xm_arena_get(&n->arena, (size_t)rows * (size_t)columns, sizeof(double));
 
-    if (table == NULL) {
-        return XM_NO_MEMORY("the choices of a stage");
-    }
+    XM_NEED_MEMORY(table, "the choices of a stage");
     for (int i = 0; i < rows; ++i) {
         for (int j = 0; j < columns; ++j) {
             ap_parts_t parts = ap_layer_edge_parts(edge, end_class(tables, edge->from, i),
@@ -253,9 +249,7 @@ static xm_status_t connect(ap_stage_network_t *n)
     xm_status_t status;
 
     n->first_node = xm_arena_get(&n->arena, (size_t)n->layers, sizeof(int));
-    if (n->first_node == NULL) {
-        return XM_NO_MEMORY("the choices of a stage");
-    }
+    XM_NEED_MEMORY(n->first_node, "the choices of a stage");
     size = measure(n);
     n->part = xm_arena_get(&n->arena, (size_t)size.variables, sizeof(*n->part));
     status =
@@ -292,9 +286,7 @@ xm_status_t ap_stage_network_create(ap_stage_context_t *context, const ap_stage_
     const ap_layer_problem_t *end;
     xm_status_t status;
 
-    if (n == NULL) {
-        return XM_NO_MEMORY("the choices of a stage");
-    }
+    XM_NEED_MEMORY(n, "the choices of a stage");
     n->context = context;
     n->query = *query;
     n->layers = query->last - query->first + 1;

@@ -35,9 +35,7 @@ static xm_status_t read_sync(ap_piper_problem_t *problem, const char *place, con
                              const int *edges, int count, bool in, double **bytes)
 {
     *bytes = xm_arena_get(&problem->arena, (size_t)count, sizeof(**bytes));
-    if (*bytes == NULL) {
-        return XM_NO_MEMORY("a graph");
-    }
+    XM_NEED_MEMORY(*bytes, "a graph");
     if (!json_is_object(object) || json_object_size(object) != (size_t)count) {
         return XM_MALFORMED("%s: syncTime%s must have an entry for each of %d edges", place,
                             in ? "Fw" : "Bw", count);
@@ -79,9 +77,7 @@ static xm_status_t read_variant(ap_piper_problem_t *problem, const ap_piper_node
         return XM_MALFORMED("%s: a time or size is negative", place);
     }
     copy = xm_arena_get(&problem->arena, strlen(id) + 1, 1);
-    if (copy == NULL) {
-        return XM_NO_MEMORY("a graph");
-    }
+    XM_NEED_MEMORY(copy, "a graph");
     variant->id = strcpy(copy, id);
     XM_TRY(read_sync(problem, place, forward, node->in, node->in_count, true, &variant->in_bytes));
     return read_sync(problem, place, backward, node->out, node->out_count, false,
@@ -128,9 +124,7 @@ static xm_status_t read_degrees(ap_piper_problem_t *problem, json_t *item, ap_pi
     }
     node->degrees =
         xm_arena_get(&problem->arena, json_object_size(degrees), sizeof(*node->degrees));
-    if (node->degrees == NULL) {
-        return XM_NO_MEMORY("a graph");
-    }
+    XM_NEED_MEMORY(node->degrees, "a graph");
     json_object_foreach(degrees, key, list)
     {
         if (status == XM_OK) {
@@ -203,9 +197,7 @@ static xm_status_t list_edges(ap_piper_problem_t *problem)
         node->out = xm_arena_get(&problem->arena, (size_t)node->out_count, sizeof(int));
         node->in_count = node->out_count = 0;
     }
-    if (problem->arena.failed) {
-        return XM_NO_MEMORY("a graph");
-    }
+    XM_NEED_MEMORY(!problem->arena.failed, "a graph");
     for (int e = 0; e < problem->edge_count; ++e) {
         ap_piper_node_t *from = &problem->nodes[problem->edges[e].before];
         ap_piper_node_t *to = &problem->nodes[problem->edges[e].after];
@@ -227,9 +219,7 @@ static xm_status_t read_graph(ap_piper_problem_t *problem, json_t *nodes, json_t
     problem->nodes = xm_arena_get(&problem->arena, node_count, sizeof(*problem->nodes));
     problem->edges = xm_arena_get(&problem->arena, edge_count, sizeof(*problem->edges));
     problem->bytes = xm_arena_get(&problem->arena, edge_count, sizeof(*problem->bytes));
-    if (problem->arena.failed) {
-        return XM_NO_MEMORY("a graph");
-    }
+    XM_NEED_MEMORY(!problem->arena.failed, "a graph");
     XM_TRY(read_ids(problem, nodes));
     for (size_t i = 0; i < edge_count; ++i) {
         XM_TRY(read_edge(problem, json_array_get(edges, i), i));

@@ -62,9 +62,7 @@ static xm_status_t join_colours(const ap_placement_problem_t *problem, int *pare
 {
     const int *order = ap_placement_by_colour(problem, arena);
 
-    if (order == NULL) {
-        return XM_NO_MEMORY("%d operators", problem->node_count);
-    }
+    XM_NEED_MEMORY(order, "%d operators", problem->node_count);
     for (int i = 1; i < problem->node_count; ++i) {
         if (problem->nodes[order[i]].colour == problem->nodes[order[i - 1]].colour) {
             join(parent, order[i], order[i - 1]);
@@ -181,9 +179,7 @@ static xm_status_t join_cycles(int *parent, int nodes, const ap_precedence_t *ed
         *lists[i] = xm_arena_get(arena, (size_t)nodes + 1, sizeof(int));
     }
     search.on_stack = xm_arena_get(arena, (size_t)nodes, sizeof(bool));
-    if (arena->failed) {
-        return XM_NO_MEMORY("%d operators", nodes);
-    }
+    XM_NEED_MEMORY(!arena->failed, "%d operators", nodes);
     for (int i = 0; i < edge_count; ++i) {
         ++search.first[edges[i].before + 1];
     }
@@ -233,9 +229,7 @@ static xm_status_t absorb_free(const ap_placement_problem_t *problem, int *paren
     double *time = xm_arena_get(arena, (size_t)count, sizeof(*time));
     bool again = true;
 
-    if (time == NULL) {
-        return XM_NO_MEMORY("%d operators", count);
-    }
+    XM_NEED_MEMORY(time, "%d operators", count);
     while (again) {
         again = false;
         memset(time, 0, (size_t)count * sizeof(*time));
@@ -266,9 +260,7 @@ static xm_status_t number_groups(const ap_placement_problem_t *problem, int *par
     groups->accelerator = xm_arena_get(&groups->arena, (size_t)count, sizeof(double));
     groups->cpu = xm_arena_get(&groups->arena, (size_t)count, sizeof(double));
     groups->size = xm_arena_get(&groups->arena, (size_t)count, sizeof(double));
-    if (groups->arena.failed) {
-        return XM_NO_MEMORY("%d operators", count);
-    }
+    XM_NEED_MEMORY(!groups->arena.failed, "%d operators", count);
     for (int i = 0; i < count; ++i) {
         const ap_placement_node_t *node = &problem->nodes[i];
         int root = ap_set_root(parent, i), group;
@@ -292,9 +284,7 @@ static xm_status_t list_sources(const ap_placement_problem_t *problem,
 
     groups->sources = xm_arena_get(arena, (size_t)problem->node_count, sizeof(*groups->sources));
     groups->takers = xm_arena_get(arena, (size_t)count, sizeof(*groups->takers));
-    if (arena->failed) {
-        return XM_NO_MEMORY("%d operators", problem->node_count);
-    }
+    XM_NEED_MEMORY(!arena->failed, "%d operators", problem->node_count);
     for (int i = 0; i < count; ++i) {
         edges[i] =
             (ap_precedence_t){problem->edges[i].before, groups->group_of[problem->edges[i].after]};
@@ -333,9 +323,7 @@ static xm_status_t index_sources(ap_placement_groups_t *groups)
     groups->first_into = xm_arena_get(arena, count, sizeof(int));
     groups->own = xm_arena_get(arena, (size_t)groups->source_count, sizeof(int));
     groups->into = xm_arena_get(arena, (size_t)takers, sizeof(int));
-    if (arena->failed) {
-        return XM_NO_MEMORY("%d operators", groups->count);
-    }
+    XM_NEED_MEMORY(!arena->failed, "%d operators", groups->count);
     /* Counts go two places up, so that filling the lists leaves their beginnings. */
     for (int i = 0; i < groups->source_count; ++i) {
         const ap_group_source_t *source = &groups->sources[i];

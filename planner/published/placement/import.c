@@ -109,9 +109,7 @@ static xm_status_t read_edges(ap_placement_problem_t *problem, const json_t *lis
     by_id_t *ids = xm_arena_get(&problem->arena, (size_t)problem->node_count, sizeof(*ids));
     xm_status_t status = XM_OK;
 
-    if (ids == NULL) {
-        return XM_NO_MEMORY("a graph");
-    }
+    XM_NEED_MEMORY(ids, "a graph");
     for (int i = 0; i < problem->node_count; ++i) {
         ids[i] = (by_id_t){problem->nodes[i].id, i};
     }
@@ -161,9 +159,7 @@ static xm_status_t read_problem(json_t *document, void *into)
         xm_arena_get(&problem->arena, (size_t)problem->node_count, sizeof(*problem->nodes));
     problem->edges =
         xm_arena_get(&problem->arena, (size_t)problem->edge_count, sizeof(*problem->edges));
-    if (problem->arena.failed) {
-        return XM_NO_MEMORY("a graph");
-    }
+    XM_NEED_MEMORY(!problem->arena.failed, "a graph");
     for (size_t i = 0; i < (size_t)problem->node_count && status == XM_OK; ++i) {
         status = read_node(json_array_get(nodes, i), i, &problem->nodes[i]);
     }

@@ -20,9 +20,7 @@ static xm_status_t add_transfers(const ap_placement_problem_t *problem, const in
         xm_arena_get(arena, 2 * (size_t)problem->edge_count, sizeof(*crossings));
     size_t count = 0;
 
-    if (crossings == NULL) {
-        return XM_NO_MEMORY("%d edges", problem->edge_count);
-    }
+    XM_NEED_MEMORY(crossings, "%d edges", problem->edge_count);
     for (int i = 0; i < problem->edge_count; ++i) {
         int node = problem->edges[i].before, from = device_of[node];
         int to = device_of[problem->edges[i].after];
@@ -47,9 +45,7 @@ static xm_status_t check_colours(const ap_placement_problem_t *problem, const in
 {
     const int *order = ap_placement_by_colour(problem, arena);
 
-    if (order == NULL) {
-        return XM_NO_MEMORY("%d operators", problem->node_count);
-    }
+    XM_NEED_MEMORY(order, "%d operators", problem->node_count);
     for (int i = 1; i < problem->node_count; ++i) {
         int a = order[i - 1], b = order[i];
 
@@ -97,9 +93,7 @@ xm_status_t ap_placement_loads(const ap_placement_problem_t *problem, const int 
     double *sizes = xm_arena_get(&arena, (size_t)devices, sizeof(*sizes));
     xm_status_t status;
 
-    if (sizes == NULL) {
-        return XM_NO_MEMORY("%d devices", devices);
-    }
+    XM_NEED_MEMORY(sizes, "%d devices", devices);
     for (int device = 0; device < devices; ++device) {
         loads[device] = 0.0;
     }

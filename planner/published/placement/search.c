@@ -66,9 +66,7 @@ static xm_status_t search_groups(ap_placement_groups_t *groups, const ap_placeme
         begin(&state, query->start);
         searches[query->kind](&state);
     }
-    if (arena->failed) {
-        return XM_NO_MEMORY("%zu groups", count);
-    }
+    XM_NEED_MEMORY(!arena->failed, "%zu groups", count);
     if (state.best_value.excess > 0.0) {
         return XM_NO_SOLUTION("no placement was found that fits %d devices with %g of memory each",
                               problem->accelerators, problem->memory);

@@ -180,9 +180,7 @@ static xm_status_t price_stage(const ap_sailor_t *sailor, const ap_sailor_row_t 
                               sailor->per_host);
     }
     devices = xm_arena_get(arena, (size_t)count, sizeof(*devices));
-    if (devices == NULL) {
-        return XM_NO_MEMORY("%d GPUs", count);
-    }
+    XM_NEED_MEMORY(devices, "%d GPUs", count);
     for (int i = 0; i < count; ++i) {
         devices[i] = stage * count + i;
     }

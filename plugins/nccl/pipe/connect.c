@@ -57,9 +57,7 @@ static xm_status_t say(xm_pipe_t *pipe, const void *bytes, size_t length)
 {
     uint8_t *grown = realloc(pipe->out, pipe->out_length + length);
 
-    if (grown == NULL) {
-        return XM_NO_MEMORY("%zu bytes of a handshake", length);
-    }
+    XM_NEED_MEMORY(grown, "%zu bytes of a handshake", length);
     memcpy(grown + pipe->out_length, bytes, length);
     pipe->out = grown;
     pipe->out_length += length;
@@ -96,9 +94,7 @@ static xm_status_t expect(xm_pipe_t *pipe, size_t length)
 {
     uint8_t *grown = realloc(pipe->in, length);
 
-    if (grown == NULL) {
-        return XM_NO_MEMORY("%zu bytes of a handshake", length);
-    }
+    XM_NEED_MEMORY(grown, "%zu bytes of a handshake", length);
     pipe->in = grown;
     pipe->in_have = 0;
     pipe->in_want = length;
@@ -186,9 +182,7 @@ static xm_status_t join_transport(xm_pipe_t *pipe)
     size_t lengths[2], offsets[3] = {0};
     uint8_t *all = malloc(pipe->blob_length + pipe->in_want);
 
-    if (all == NULL) {
-        return XM_NO_MEMORY("the addresses of a pipe");
-    }
+    XM_NEED_MEMORY(all, "the addresses of a pipe");
     blobs[pipe->sender ? SENDER : RECEIVER] = pipe->blob;
     lengths[pipe->sender ? SENDER : RECEIVER] = pipe->blob_length;
     blobs[pipe->sender ? RECEIVER : SENDER] = pipe->in;
@@ -387,9 +381,7 @@ xm_status_t xm_pipe_listen(const xm_pipe_params_t *params, uint8_t handle[XM_PIP
     xm_status_t status;
 
     self = calloc(1, sizeof(*self));
-    if (self == NULL) {
-        return XM_NO_MEMORY("a listener");
-    }
+    XM_NEED_MEMORY(self, "a listener");
     self->fd = -1;
     self->timeout = params->timeout > 0 ? params->timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
     self->nics = strdup(params->nics != NULL ? params->nics : "");

@@ -19,9 +19,7 @@ xm_status_t xm_pipe_create(bool sender, const char *nics, double timeout, xm_pip
 {
     xm_pipe_t *self = calloc(1, sizeof(*self));
 
-    if (self == NULL) {
-        return XM_NO_MEMORY("a pipe");
-    }
+    XM_NEED_MEMORY(self, "a pipe");
     self->sender = sender;
     self->fd = -1;
     self->timeout = timeout > 0 ? timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);

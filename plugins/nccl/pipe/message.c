@@ -170,9 +170,7 @@ static xm_status_t start_receiver(xm_pipe_t *pipe)
     xm_pipe_receiver_t *receiver = calloc(1, sizeof(*receiver));
     xm_status_t status = XM_OK;
 
-    if (receiver == NULL) {
-        return XM_NO_MEMORY("the messages of a pipe");
-    }
+    XM_NEED_MEMORY(receiver, "the messages of a pipe");
     pipe->receiver = receiver;
     receiver->last = &receiver->first;
     for (int i = 0; i < XM_PIPE_WINDOW; ++i) {
@@ -190,9 +188,7 @@ xm_status_t xm_pipe_start(xm_pipe_t *pipe)
     xm_status_t status;
 
     pipe->requests = calloc(XM_PIPE_REQUESTS_MAX, sizeof(*pipe->requests));
-    if (pipe->requests == NULL) {
-        return XM_NO_MEMORY("the requests of a pipe");
-    }
+    XM_NEED_MEMORY(pipe->requests, "the requests of a pipe");
     for (int i = XM_PIPE_REQUESTS_MAX - 1; i >= 0; --i) {
         pipe->requests[i].pipe = pipe;
         pipe->requests[i].next = pipe->free_requests;

@@ -413,9 +413,7 @@ static xm_status_t changes_create(xm_executor_t *executor, const xm_executor_par
 
     (void)params;
     executor->changing = made; /* freed with the executor */
-    if (made == NULL) {
-        return XM_NO_MEMORY("what changes");
-    }
+    XM_NEED_MEMORY(made, "what changes");
     if (executor->device != NULL) {
         return XM_UNSUPPORTED(
             "rank %d: a tile lies on a device, and updates are found by the host: reshard it",

@@ -119,9 +119,7 @@ static xm_status_t make_marks(xm_executor_t *executor, device_t *device)
         count += executor->lanes[l].slot_count;
     }
     device->marks = calloc((size_t)count + 1, sizeof(*device->marks));
-    if (device->marks == NULL) {
-        return XM_NO_MEMORY("%d marks", count);
-    }
+    XM_NEED_MEMORY(device->marks, "%d marks", count);
     for (int l = 0; l < executor->lane_count; ++l) {
         for (int s = 0; s < executor->lanes[l].slot_count && status == XM_OK; ++s) {
             xm_memory_mark_t **mark = &device->marks[device->mark_count];
@@ -162,9 +160,7 @@ xm_status_t xm_device_find(xm_executor_t *executor)
         return status;
     }
     device = calloc(1, sizeof(*device));
-    if (device == NULL) {
-        return XM_NO_MEMORY("a device's queues");
-    }
+    XM_NEED_MEMORY(device, "a device's queues");
     executor->device = device; /* freed with the executor */
     device->only = found.only;
     device->direct = executor->transport->cuda &&

@@ -202,9 +202,7 @@ static xm_status_t direct_create(xm_executor_t *executor, const xm_executor_para
         return XM_OK;
     }
     directs = calloc(1, sizeof(*directs));
-    if (directs == NULL) {
-        return XM_NO_MEMORY("direct hops");
-    }
+    XM_NEED_MEMORY(directs, "direct hops");
     executor->directs = directs; /* freed with the executor */
     directs->count = count;
     directs->directs = calloc((size_t)count, sizeof(*directs->directs));

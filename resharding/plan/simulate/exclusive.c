@@ -289,9 +289,7 @@ static xm_status_t read_routes(exclusive_t *x)
         hops += xm_plan_route(x->plan, r)->count;
     }
     x->uses.use = malloc(((size_t)hops + 1) * sizeof(*x->uses.use));
-    if (x->uses.use == NULL) {
-        return XM_NO_MEMORY("simulating %d routes", routes);
-    }
+    XM_NEED_MEMORY(x->uses.use, "simulating %d routes", routes);
     for (int r = 0; r < routes; ++r) {
         const xm_route_t *route = xm_plan_route(x->plan, r);
 

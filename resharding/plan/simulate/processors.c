@@ -54,9 +54,7 @@ xm_status_t xm_processors_slow(const xm_plan_t *plan, const xm_network_t *networ
         return XM_OK;
     }
     busy = calloc(ranks + hosts, sizeof(*busy));
-    if (busy == NULL) {
-        return XM_NO_MEMORY("simulating %zu ranks", ranks);
-    }
+    XM_NEED_MEMORY(busy, "simulating %zu ranks", ranks);
     add_work(plan, network, busy);
     least = (int64_t)ceil(1e9 * longest(network, busy, busy + ranks));
     free(busy);

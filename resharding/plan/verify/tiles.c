@@ -135,9 +135,7 @@ static xm_status_t verify_tiling(const xm_plan_t *plan)
 
     if (!tasks_are_sorted(plan)) {
         tasks.sorted = malloc((size_t)plan->task_count * sizeof(*tasks.sorted));
-        if (tasks.sorted == NULL) {
-            return XM_NO_MEMORY("verifying %" PRId64 " tasks", plan->task_count);
-        }
+        XM_NEED_MEMORY(tasks.sorted, "verifying %" PRId64 " tasks", plan->task_count);
         for (int64_t t = 0; t < plan->task_count; ++t) {
             tasks.sorted[t] = xm_plan_task(plan, t);
         }
