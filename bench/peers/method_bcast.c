@@ -45,16 +45,9 @@ typedef struct {
     size_t staging_bytes;
 } bcast_t;
 
-static int compare_ranks(const void *a, const void *b)
-{
-    int left = *(const int *)a, right = *(const int *)b;
-
-    return (left > right) - (left < right);
-}
-
 static int find_rank(const int *ranks, int count, int rank)
 {
-    const int *found = bsearch(&rank, ranks, (size_t)count, sizeof(*ranks), compare_ranks);
+    const int *found = bsearch(&rank, ranks, (size_t)count, sizeof(*ranks), xm_order_ints);
 
     return found != NULL ? (int)(found - ranks) : -1;
 }
@@ -73,7 +66,7 @@ static int list_members(const rb_peer_slot_t *slot, const xm_unit_task_t *task, 
             ranks[count++] = to[i];
         }
     }
-    qsort(ranks, (size_t)count, sizeof(*ranks), compare_ranks);
+    qsort(ranks, (size_t)count, sizeof(*ranks), xm_order_ints);
     return count;
 }
 

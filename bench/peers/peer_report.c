@@ -122,21 +122,12 @@ xm_status_t rb_peer_report_create(const rb_peer_job_t *job, rb_peer_report_t **r
 static json_t *result_json(const rb_case_t *one, const char *peer, uint64_t bytes,
                            const rb_peer_result_t *result, const rb_result_t *runs, double median)
 {
-    json_t *shape = json_array(), *json;
-
-    for (int d = 0; d < one->dims; ++d) {
-        (void)json_array_append_new(shape, json_integer(one->shape[d]));
-    }
-    json = json_pack("{s:s, s:s, s:o, s:s, s:s, s:I, s:o, s:f}", "case", one->name, "peer", peer,
-                     "shape", shape, "dtype", one->dtype, "transport", "mpi", "bytes",
-                     (json_int_t)bytes, "time_s", rb_json_times(runs), "cpu_s", result->cpu_s);
-    if (json != NULL && median > 0) {
-        (void)json_object_set_new(json, "algbw_GBps", json_real((double)bytes / median * 1e-9));
-    }
-    if (json != NULL && result->validated) {
-        (void)json_object_set_new(json, "wrong", json_integer((json_int_t)result->wrong));
-    }
-    return json;
+    return json_pack("{s:s, s:s, s:o, s:s, s:s, s:I, s:o, s:f, s:o*, s:o*}", "case", one->name,
+                     "peer", peer, "shape", rb_json_shape(one), "dtype", one->dtype, "transport",
+                     "mpi", "bytes", (json_int_t)bytes, "time_s", rb_json_times(runs), "cpu_s",
+                     result->cpu_s, "algbw_GBps",
+                     median > 0 ? json_real((double)bytes / median * 1e-9) : NULL, "wrong",
+                     result->validated ? json_integer((json_int_t)result->wrong) : NULL);
 }
 
 /* The row is flushed at once, since the next case may end the job. */

@@ -67,13 +67,6 @@ void rb_compute_unit(rb_compute_t *compute)
     }
 }
 
-static int ascending(const void *a, const void *b)
-{
-    int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
-
-    return (left > right) - (left < right);
-}
-
 /* Takes the median of as many units as the time allows; a unit that the kernel
  * interrupted does not count. */
 static void calibrate(rb_compute_t *compute)
@@ -92,7 +85,7 @@ static void calibrate(rb_compute_t *compute)
         samples[count++] = now - last;
         last = now;
     } while (count < SAMPLES && last - start < calibration_ns);
-    qsort(samples, (size_t)count, sizeof(samples[0]), ascending);
+    qsort(samples, (size_t)count, sizeof(samples[0]), xm_order_int64s);
     compute->unit_ns = (double)(samples[count / 2] > 0 ? samples[count / 2] : 1);
 }
 

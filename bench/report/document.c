@@ -39,34 +39,23 @@ static json_t *environment_json(void)
 /* One number where all NICs are alike, as in most reports, and a list otherwise. */
 static json_t *network_json(const rb_rates_t *rates, int hosts)
 {
-    json_t *network =
-        json_pack("{s:f, s:f, s:f, s:f, s:o}", "nic_bandwidth_Bps", rates->nic_bandwidth[0],
-                  "nic_latency_s", rates->nic_latency, "host_bandwidth_Bps", rates->host_bandwidth,
-                  "host_latency_s", rates->host_latency, "source", rb_json_text(rates->source));
+    json_t *nics = rates->nic_rates > 1 ? rb_json_numbers(rates->nic_bandwidth, rates->nic_rates)
+                                        : json_real(rates->nic_bandwidth[0]);
+    json_t *cores =
+        rates->cores_per_host > 0
+            ? json_pack("{s:f, s:f, s:f}", "per_host", rates->cores_per_host, "nic_s_per_byte",
+                        rates->nic_cpu, "host_s_per_byte", rates->host_cpu)
+            : NULL;
 
-    if (rates->nic_rates > 1) {
-        (void)json_object_set_new(network, "nic_bandwidth_Bps",
-                                  rb_json_numbers(rates->nic_bandwidth, rates->nic_rates));
-    }
-    if (rates->rails > hosts) {
-        (void)json_object_set_new(network, "rails", json_integer(rates->rails));
-    }
-    if (rates->cores_per_host > 0) {
-        (void)json_object_set_new(network, "cores",
-                                  json_pack("{s:f, s:f, s:f}", "per_host", rates->cores_per_host,
-                                            "nic_s_per_byte", rates->nic_cpu, "host_s_per_byte",
-                                            rates->host_cpu));
-    }
-    /* Marks rates that are those of TCP's payload on emulated NICs. */
-    if (rates->emulated) {
-        (void)json_object_set_new(network, "emulated", json_true());
-    }
-    if (rates->racks > 0) {
-        (void)json_object_set_new(network, "racks", json_integer(rates->racks));
-        (void)json_object_set_new(network, "uplink_bandwidth_Bps",
-                                  json_real(rates->uplink_bandwidth));
-    }
-    return network;
+    /* "emulated" marks rates that are those of TCP's payload on emulated NICs. */
+    return json_pack("{s:o, s:f, s:f, s:f, s:o, s:o*, s:o*, s:o*, s:o*, s:o*}", "nic_bandwidth_Bps",
+                     nics, "nic_latency_s", rates->nic_latency, "host_bandwidth_Bps",
+                     rates->host_bandwidth, "host_latency_s", rates->host_latency, "source",
+                     rb_json_text(rates->source), "rails",
+                     rates->rails > hosts ? json_integer(rates->rails) : NULL, "cores", cores,
+                     "emulated", rates->emulated ? json_true() : NULL, "racks",
+                     rates->racks > 0 ? json_integer(rates->racks) : NULL, "uplink_bandwidth_Bps",
+                     rates->racks > 0 ? json_real(rates->uplink_bandwidth) : NULL);
 }
 
 /* Settings that do not apply to a dry run are left out rather than written with a
@@ -75,32 +64,22 @@ static json_t *config_json(const rb_job_info_t *job)
 {
     const rb_options_t *o = job->options;
     json_t *config = json_pack(
-        "{s:i, s:i, s:s, s:s, s:I, s:I, s:b, s:i, s:o}", "ranks", job->hosts->ranks, "hosts",
-        job->hosts->hosts, "transport", rb_job_transport(job), "partition",
-        xm_partition_name(o->partition), "scale_divisor", (json_int_t)o->scale_divisor,
+        "{s:i, s:i, s:s, s:s, s:I, s:I, s:b, s:i, s:o, s:s*, s:o*, s:o*}", "ranks",
+        job->hosts->ranks, "hosts", job->hosts->hosts, "transport", rb_job_transport(job),
+        "partition", xm_partition_name(o->partition), "scale_divisor", (json_int_t)o->scale_divisor,
         "chunk_bytes", (json_int_t)xm_config_bytes(XM_CONFIG_CHUNK_SIZE), "dry_run", o->dry_run,
-        "seed", o->seed, "network", network_json(job->rates, job->hosts->hosts));
+        "seed", o->seed, "network", network_json(job->rates, job->hosts->hosts), "memory",
+        o->memory == XM_MEMORY_CUDA ? "cuda" : NULL, "memory_limit_bytes",
+        o->memory_limit > 0 ? json_integer((json_int_t)o->memory_limit) : NULL, "start",
+        job->start != NULL ? rb_json_text(job->start) : NULL);
 
-    if (config != NULL && o->memory == XM_MEMORY_CUDA) {
-        (void)json_object_set_new(config, "memory", json_string("cuda"));
-    }
-    if (config != NULL && o->memory_limit > 0) {
-        (void)json_object_set_new(config, "memory_limit_bytes",
-                                  json_integer((json_int_t)o->memory_limit));
-    }
     if (config != NULL && !o->dry_run) {
-        (void)json_object_set_new(config, "warmup", json_integer(o->warmup));
-        (void)json_object_set_new(config, "iterations", json_integer(o->iterations));
-        if (o->paper) {
-            (void)json_object_set_new(config, "protocol", json_string("paper"));
-        }
-        (void)json_object_set_new(config, "validate", json_boolean(o->validate));
-        if (job->window > 0) {
-            (void)json_object_set_new(config, "window", json_integer(job->window));
-        }
-        (void)json_object_set_new(config, "verify", json_boolean(o->verify));
-        (void)json_object_set_new(config, "virtual_time",
-                                  json_boolean(o->transport == RB_TRANSPORT_SIM));
+        (void)json_object_update_new(
+            config,
+            json_pack("{s:i, s:i, s:s*, s:b, s:o*, s:b, s:b}", "warmup", o->warmup, "iterations",
+                      o->iterations, "protocol", o->paper ? "paper" : NULL, "validate", o->validate,
+                      "window", job->window > 0 ? json_integer(job->window) : NULL, "verify",
+                      o->verify, "virtual_time", o->transport == RB_TRANSPORT_SIM));
     }
     return config;
 }
@@ -143,22 +122,8 @@ xm_status_t rb_document_create(const rb_job_info_t *job, rb_document_t **documen
         free(created);
         return XM_NO_MEMORY("the JSON report");
     }
-    if (job->start != NULL) {
-        (void)json_object_set_new(json_object_get(created->root, "config"), "start",
-                                  rb_json_text(job->start));
-    }
     *document = created;
     return XM_OK;
-}
-
-static json_t *shape_json(const rb_case_t *one)
-{
-    json_t *shape = json_array();
-
-    for (int d = 0; d < one->dims; ++d) {
-        (void)json_array_append_new(shape, json_integer(one->shape[d]));
-    }
-    return shape;
 }
 
 /* One side of a model: its ranks and how it is split. */
@@ -179,7 +144,7 @@ static void add_sides(json_t *entry, const rb_prepared_t *prepared)
     if (model == NULL) {
         (void)json_object_set_new(entry, "src", xm_layout_to_json(xm_plan_src(prepared->plan)));
         (void)json_object_set_new(entry, "dst", xm_layout_to_json(xm_plan_dst(prepared->plan)));
-        (void)json_object_set_new(entry, "shape", shape_json(prepared->one));
+        (void)json_object_set_new(entry, "shape", rb_json_shape(prepared->one));
     } else {
         (void)json_object_set_new(entry, "src", side_json(&model->train, 0));
         (void)json_object_set_new(entry, "dst", side_json(&model->generation, model->src_ranks));
@@ -191,69 +156,46 @@ static void add_sides(json_t *entry, const rb_prepared_t *prepared)
 /* What others have measured of the same refit. */
 static void add_published(json_t *entry, const rb_published_t *published)
 {
-    json_t *json = json_pack("{s:s, s:s, s:[f, f], s:s}", "model", published->model, "mapping",
-                             published->mapping, "seconds", published->least_s, published->most_s,
-                             "source", published->source);
-
-    if (json != NULL && published->assumed != NULL) {
-        (void)json_object_set_new(json, "assumed", json_string(published->assumed));
-    }
-    (void)json_object_set_new(entry, "published", json);
+    (void)json_object_set_new(entry, "published",
+                              json_pack("{s:s, s:s, s:[f, f], s:s, s:s*}", "model",
+                                        published->model, "mapping", published->mapping, "seconds",
+                                        published->least_s, published->most_s, "source",
+                                        published->source, "assumed", published->assumed));
 }
 
-/* Rates and errors are written only where there is a time to divide by. */
+/* Rates and errors are written only where there is a time to divide by: no JSON number is NaN, and
+ * what is none is left out. */
 static void add_times(json_t *entry, const rb_result_t *result)
 {
     const xm_plan_t *plan = result->prepared->plan;
     rb_times_t times = rb_result_times(result);
-    double fraction = rb_result_bound_fraction(result);
+    const double rate = times.median > 0 ? 1e-9 / times.median : NAN;
+    const rb_update_model_t *update = &result->update;
     char obstacle[RB_OBSTACLE_TEXT];
+    const char *why = times.median > 0 ? rb_result_obstacle(result, obstacle) : NULL;
+    json_t *changes = NULL;
 
-    (void)json_object_set_new(entry, "time_s", rb_json_times(result));
-    if (result->setup_s > 0) {
-        (void)json_object_set_new(entry, "setup_s", json_real(result->setup_s));
-    }
-    if (result->cpu_s > 0) {
-        (void)json_object_set_new(entry, "cpu_s", json_real(result->cpu_s));
-    }
     if (result->sent_share > 0) {
-        (void)json_object_set_new(
-            entry, "update",
-            json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f}", "sent_share", result->sent_share,
-                      "everything_s", rb_result_everything(result), "predicted_share",
-                      result->update.share, "predicted_s", result->update.seconds, "found_s",
-                      result->update.work.found, "busy_s", result->update.work.busy, "copied_s",
-                      result->update.work.copied, "applied_s", result->update.work.applied,
-                      "agreed_s", result->update.work.agreed, "streamed_s",
-                      result->update.work.streamed));
+        changes = json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f}", "sent_share",
+                            result->sent_share, "everything_s", rb_result_everything(result),
+                            "predicted_share", update->share, "predicted_s", update->seconds,
+                            "found_s", update->work.found, "busy_s", update->work.busy, "copied_s",
+                            update->work.copied, "applied_s", update->work.applied, "agreed_s",
+                            update->work.agreed, "streamed_s", update->work.streamed);
     }
-    if (result->waited_s > 0) {
-        (void)json_object_set_new(entry, "waited_s", json_real(result->waited_s));
-    }
-    if (times.median > 0) {
-        (void)json_object_set_new(entry, "algbw_GBps",
-                                  json_real((double)xm_plan_bytes(plan) / times.median * 1e-9));
-        (void)json_object_set_new(entry, "netbw_GBps",
-                                  json_real((double)xm_plan_net_bytes(plan) / times.median * 1e-9));
-        if (!isnan(rb_result_busbw(result))) {
-            (void)json_object_set_new(entry, "busbw_GBps",
-                                      json_real(rb_result_busbw(result) * 1e-9));
-        }
-        if (rb_result_obstacle(result, obstacle) != NULL) {
-            (void)json_object_set_new(entry, "not_comparable", json_string(obstacle));
-        } else {
-            (void)json_object_set_new(entry, "sim_error", json_real(rb_result_sim_error(result)));
-        }
-        if (!isnan(fraction)) {
-            (void)json_object_set_new(entry, "bound_fraction", json_real(fraction));
-        }
-    }
-    if (result->verified) {
-        (void)json_object_set_new(entry, "verified", json_true());
-    }
-    if (result->validated) {
-        (void)json_object_set_new(entry, "wrong", json_integer((json_int_t)result->wrong));
-    }
+    (void)json_object_update_new(
+        entry,
+        json_pack("{s:o, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:s*, s:o*, s:o*, s:o*, s:o*}",
+                  "time_s", rb_json_times(result), "setup_s", rb_json_positive(result->setup_s),
+                  "cpu_s", rb_json_positive(result->cpu_s), "update", changes, "waited_s",
+                  rb_json_positive(result->waited_s), "algbw_GBps",
+                  json_real((double)xm_plan_bytes(plan) * rate), "netbw_GBps",
+                  json_real((double)xm_plan_net_bytes(plan) * rate), "busbw_GBps",
+                  json_real(rb_result_busbw(result) * 1e-9), "not_comparable", why, "sim_error",
+                  json_real(rb_result_sim_error(result)), "bound_fraction",
+                  json_real(rb_result_bound_fraction(result)), "verified",
+                  result->verified ? json_true() : NULL, "wrong",
+                  result->validated ? json_integer((json_int_t)result->wrong) : NULL));
 }
 
 /* Fields that need memory of their own are added one by one to the packed entry. */
@@ -266,23 +208,21 @@ xm_status_t rb_document_add(rb_document_t *document, const rb_result_t *result)
     if (document == NULL) {
         return XM_OK;
     }
-    entry = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:s}", "case",
-                      rb_json_text(prepared->one->name), "dtype", prepared->one->dtype, "strategy",
-                      xm_strategy_name(xm_plan_strategy(plan)), "scheduler",
+    entry = json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:s, s:o*}",
+                      "case", rb_json_text(prepared->one->name), "dtype", prepared->one->dtype,
+                      "strategy", xm_strategy_name(xm_plan_strategy(plan)), "scheduler",
                       xm_scheduler_name(xm_plan_scheduler(plan)), "chosen_strategy",
                       xm_strategy_name(xm_plan_chosen_strategy(plan)), "chosen_scheduler",
                       xm_scheduler_name(xm_plan_chosen_scheduler(plan)), "transport",
                       rb_job_transport(document->job), "bytes", (json_int_t)xm_plan_bytes(plan),
                       "net_bytes", (json_int_t)xm_plan_net_bytes(plan), "plan_s", prepared->plan_s,
                       "makespan_s", (double)xm_plan_makespan_ns(plan) * 1e-9, "bound_s",
-                      (double)xm_plan_bound_ns(plan) * 1e-9, "digest", xm_plan_digest(plan));
+                      (double)xm_plan_bound_ns(plan) * 1e-9, "digest", xm_plan_digest(plan), "gap",
+                      xm_plan_bound_ns(plan) > 0 ? json_real(rb_result_gap(result)) : NULL);
     if (entry == NULL || json_array_append_new(document->results, entry) != 0) {
         return XM_NO_MEMORY("the JSON report");
     }
     add_sides(entry, prepared);
-    if (xm_plan_bound_ns(plan) > 0) {
-        (void)json_object_set_new(entry, "gap", json_real(rb_result_gap(result)));
-    }
     if (result->runs > 0) {
         add_times(entry, result);
     }

@@ -30,16 +30,12 @@ xm_status_t rb_lanes_add(rb_lanes_t *lanes, int lane, const rb_bar_t *bar)
     return XM_OK;
 }
 
-static int order(int64_t left, int64_t right)
-{
-    return (left > right) - (left < right);
-}
-
 /* A total order, so that equal plans give equal figures. */
 static int compare_starts(const void *a, const void *b)
 {
     const rb_bar_t *left = a, *right = b;
-    int by_start = order(left->start_ns, right->start_ns), by_task = order(left->task, right->task);
+    int by_start = xm_order(left->start_ns, right->start_ns),
+        by_task = xm_order(left->task, right->task);
 
     if (by_start != 0) {
         return by_start;
@@ -47,15 +43,16 @@ static int compare_starts(const void *a, const void *b)
     if (by_task != 0) {
         return by_task;
     }
-    return left->sender != right->sender ? order(left->sender, right->sender)
-                                         : order(left->receiver, right->receiver);
+    return left->sender != right->sender ? xm_order(left->sender, right->sender)
+                                         : xm_order(left->receiver, right->receiver);
 }
 
 /* By source and task, then by start: bars that may merge stand next to each other. */
 static int compare_tasks(const void *a, const void *b)
 {
     const rb_bar_t *left = a, *right = b;
-    int by_source = order(left->source, right->source), by_task = order(left->task, right->task);
+    int by_source = xm_order(left->source, right->source),
+        by_task = xm_order(left->task, right->task);
 
     if (by_source != 0) {
         return by_source;

@@ -46,6 +46,21 @@ json_t *rb_json_numbers(const double *numbers, int count)
     return all;
 }
 
+json_t *rb_json_shape(const rb_case_t *one)
+{
+    json_t *shape = json_array();
+
+    for (int d = 0; d < one->dims; ++d) {
+        (void)json_array_append_new(shape, json_integer(one->shape[d]));
+    }
+    return shape;
+}
+
+json_t *rb_json_positive(double number)
+{
+    return number > 0 ? json_real(number) : NULL;
+}
+
 json_t *rb_json_times(const rb_result_t *result)
 {
     rb_times_t times = rb_result_times(result);

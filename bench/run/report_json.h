@@ -19,5 +19,10 @@ json_t *rb_json_arguments(int argc, char *const *argv);
 
 json_t *rb_json_numbers(const double *numbers, int count);
 
+json_t *rb_json_shape(const rb_case_t *one);
+
+/** NULL unless it is above 0: json_pack() leaves a field out whose value ("o*") is NULL. */
+json_t *rb_json_positive(double number);
+
 /** Smallest, median and largest time, mean and variance, and all times. */
 json_t *rb_json_times(const rb_result_t *result);

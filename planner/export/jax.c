@@ -24,16 +24,6 @@ typedef struct exporter {
     ap_export_mesh_t mesh;
 } exporter_t;
 
-static json_t *shape_json(const ap_shape_t *shape)
-{
-    json_t *list = json_array();
-
-    for (int d = 0; d < shape->rank; ++d) {
-        (void)json_array_append_new(list, json_integer(shape->dims[d]));
-    }
-    return list;
-}
-
 static json_t *number_json(int tensor)
 {
     return tensor >= 0 ? json_integer(tensor) : json_null();
@@ -67,7 +57,7 @@ static ap_spec_t even_part(const ap_export_mesh_t *mesh, const ap_shape_t *shape
 static json_t *row_json(const exporter_t *e, const char *name, const ap_shape_t *shape,
                         ap_spec_t spec, int tensor)
 {
-    return json_pack("[o, o, o, o]", ap_export_name_json(name), shape_json(shape),
+    return json_pack("[o, o, o, o]", ap_export_name_json(name), ap_export_shape_json(shape),
                      ap_export_spec_json(&e->mesh, even_part(&e->mesh, shape, spec), shape->rank),
                      number_json(tensor));
 }
@@ -140,7 +130,8 @@ static json_t *operator_json(const exporter_t *e, const hlo_instance_t *instance
     }
     shape = &ap_graph_tensor(graph, instance->tensor)->shape;
     return json_pack(
-        "[s, o, o, i, o, o]", instance->opcode, names, shape_json(shape), instance->tensor,
+        "[s, o, o, i, o, o]", instance->opcode, names, ap_export_shape_json(shape),
+        instance->tensor,
         ap_export_spec_json(&e->mesh, e->solution->made[instance->tensor], shape->rank), ways);
 }
 
@@ -214,11 +205,11 @@ static json_t *state_json(const exporter_t *e, const hlo_loop_t *loop)
         int ins = ap_export_instance_way(e->solution, e->source, loop, i, false, in);
         int rounds = ap_export_instance_way(e->solution, e->source, loop, i, true, round);
 
-        (void)json_array_append_new(list, json_pack("[o, o, o, o, o, o]", shape_json(&of->shape),
-                                                    number_json(of->outside),
-                                                    number_json(of->inside), number_json(of->after),
-                                                    way_json(e, in, ins, of->shape.rank),
-                                                    way_json(e, round, rounds, of->shape.rank)));
+        (void)json_array_append_new(
+            list, json_pack("[o, o, o, o, o, o]", ap_export_shape_json(&of->shape),
+                            number_json(of->outside), number_json(of->inside),
+                            number_json(of->after), way_json(e, in, ins, of->shape.rank),
+                            way_json(e, round, rounds, of->shape.rank)));
     }
     return list;
 }

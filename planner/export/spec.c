@@ -257,3 +257,13 @@ json_t *ap_export_mesh_json(const ap_export_mesh_t *mesh)
     }
     return json_pack("{s:o, s:o}", "shape", shape, "mesh_dim_names", names);
 }
+
+json_t *ap_export_shape_json(const ap_shape_t *shape)
+{
+    json_t *list = json_array();
+
+    for (int d = 0; d < shape->rank; ++d) {
+        (void)json_array_append_new(list, json_integer(shape->dims[d]));
+    }
+    return list;
+}

@@ -51,6 +51,8 @@ json_t *ap_export_placements(const ap_export_mesh_t *mesh, ap_spec_t spec, int r
 /** `{"shape": [2, 4], "mesh_dim_names": ["x", "y"]}` */
 json_t *ap_export_mesh_json(const ap_export_mesh_t *mesh);
 
+json_t *ap_export_shape_json(const ap_shape_t *shape);
+
 enum { AP_EXPORT_SPECS = 16 };
 
 /** Specs as a plan lists them: "S0RR,RS1". */

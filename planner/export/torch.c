@@ -9,16 +9,6 @@
 
 #include "planner/export/spec.h"
 
-static json_t *shape_json(const ap_shape_t *shape)
-{
-    json_t *list = json_array();
-
-    for (int d = 0; d < shape->rank; ++d) {
-        (void)json_array_append_new(list, json_integer(shape->dims[d]));
-    }
-    return list;
-}
-
 /* Inputs and parameters; a name that is no UTF-8 gives null, which json_pack() refuses. */
 static json_t *tensors_json(const ap_shard_solution_t *solution, const ap_export_mesh_t *mesh)
 {
@@ -33,8 +23,8 @@ static json_t *tensors_json(const ap_shard_solution_t *solution, const ap_export
         (void)json_array_append_new(
             list, json_pack("{s:s, s:s, s:o, s:s, s:o}", "name", tensor->name, "kind",
                             tensor->kind == AP_TENSOR_PARAMETER ? "parameter" : "input", "shape",
-                            shape_json(&tensor->shape), "dtype", ap_dtype_name(tensor->dtype),
-                            "placements",
+                            ap_export_shape_json(&tensor->shape), "dtype",
+                            ap_dtype_name(tensor->dtype), "placements",
                             ap_export_placements(mesh, solution->made[t], tensor->shape.rank, 0)));
     }
     return list;
