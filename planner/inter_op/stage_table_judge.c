@@ -154,7 +154,7 @@ double ap_stage_table_floor(void *arg, const ap_inter_op_stage_t *stages, int co
 {
     ap_stage_slicing_t *slicing = arg;
     const ap_stage_table_t *table = slicing->table;
-    bool split = ap_schedule_splits(table->params.schedule), whole = !(rest > 0.0);
+    bool split = ap_schedule_traits(table->params.schedule)->splits, whole = !(rest > 0.0);
     double before = 0.0, after = split ? 0.5 * rest : rest, forward = 0.0, most = 0.0;
     double end;
 

@@ -114,7 +114,7 @@ static double boundary_lower_bound(void *arg, const ap_inter_op_boundary_t *at)
 static double certain_part(const ap_stage_table_t *table, int most_stages)
 {
     int rounds = table->params.micro_batches - 1;
-    int most = ap_schedule_ahead(table->params.schedule) * (most_stages - 1) + 1;
+    int most = ap_schedule_traits(table->params.schedule)->ahead * (most_stages - 1) + 1;
     double part = 1.0;
 
     for (int d = 1; d <= most && rounds > 0; ++d) {
@@ -138,7 +138,7 @@ double ap_stage_table_share(const ap_stage_table_t *table)
  * (of frozen layers the forward passes); halves of backward passes leave that way. */
 void ap_stage_table_note_share(ap_stage_table_t *table, const ap_stage_cost_t *cost)
 {
-    bool whole = !ap_schedule_splits(table->params.schedule);
+    bool whole = !ap_schedule_traits(table->params.schedule)->splits;
     double out = whole ? fmin(cost->forward, cost->backward) : cost->forward;
 
     table->forward_share = fmax(table->forward_share, out / (cost->forward + cost->backward));
@@ -159,7 +159,7 @@ static double make_bound(const ap_stage_table_t *table, bool paced, ap_inter_op_
         problem->micro_batches =
             1 + (int64_t)((table->params.micro_batches - 1) * (1.0 - table->forward_share));
     }
-    problem->clock.delayed = ap_schedule_splits(kind) ? 0.5 : 0.0;
+    problem->clock.delayed = ap_schedule_traits(kind)->splits ? 0.5 : 0.0;
     return share;
 }
 
@@ -183,7 +183,7 @@ void ap_stage_table_problem(const ap_stage_table_t *table, double share,
     problem->range_row = table->row;
     problem->allowed = table->allowed;
     problem->micro_batches = (int64_t)floor(table->params.micro_batches / share + 1e-9);
-    problem->clock = (ap_inter_op_clock_t){.ahead = ap_schedule_ahead(kind),
+    problem->clock = (ap_inter_op_clock_t){.ahead = ap_schedule_traits(kind)->ahead,
                                            .station = kind == AP_SCHEDULE_GPIPE ? 1.0 : 0.5,
                                            .certain = 1.0};
     problem->ordered = true;
@@ -328,7 +328,7 @@ xm_status_t ap_stage_table_bound(ap_stage_table_t *table, int min_stages, int ma
                                  double *seconds)
 {
     bool one = table->params.schedule == AP_SCHEDULE_GPIPE ||
-               ap_schedule_splits(table->params.schedule) ||
+               ap_schedule_traits(table->params.schedule)->splits ||
                !ap_schedule_is_synchronous(table->params.schedule);
     xm_status_t status = XM_OK;
 

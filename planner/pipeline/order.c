@@ -32,28 +32,17 @@ void ap_order_flush(const ap_schedule_t *schedule, int device, const ap_order_si
  * leaves each transfer the time of a pass to hide behind. */
 static int forwards_ahead(const ap_schedule_t *schedule, int device)
 {
+    const ap_schedule_traits_t *of = ap_schedule_traits(schedule->kind);
     int after = schedule->devices - device - 1;
 
-    if (schedule->kind == AP_SCHEDULE_VARUNA) { /* what it does beyond follows from its waits */
-        return after + 1;
-    }
-    /* Forward and backward passes of pipemare take turns that a whole device would do at once. */
-    return ap_schedule_ahead(schedule->kind) * after +
-           (schedule->kind == AP_SCHEDULE_PIPEMARE ? 2 : 1);
+    return of->beyond_list ? after + 1 : of->ahead * after + of->first;
 }
 
 /* Backward passes that run between the halves of one micro-batch: the weight halves that fill the
  * bubble at the end. */
 static int weight_delay(const ap_schedule_t *schedule, int device)
 {
-    switch (schedule->kind) {
-    case AP_SCHEDULE_ZB_H1:
-        return device;
-    case AP_SCHEDULE_ZB_H2:
-        return 2 * device;
-    default:
-        return 0;
-    }
+    return ap_schedule_traits(schedule->kind)->delay * device;
 }
 
 /* `ahead` forwards, then one backward and one forward in turn until there are no more, then the

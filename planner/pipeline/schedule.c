@@ -19,10 +19,30 @@
 /* Most passes of one kind, over all stages; and most devices. */
 enum { MOST_PASSES = 1 << 22, MOST_DEVICES = 4096, DEFAULT_BATCHES = 3 };
 
-static const char *const names[AP_SCHEDULE_KINDS] = {
-    "gpipe",     "1f1b",     "interleaved", "eager-1f1b",    "eager-1f1b-w", "chimera",
-    "zb-h1",     "zb-h2",    "terapipe",    "pipedream-2bw", "zb-v",         "dualpipev",
-    "pipedream", "pipemare", "hetpipe",     "varuna"};
+#define FLUSHES .synchronous = true
+/* Two stages to a device, down the devices and up again. */
+#define V_SHAPED FLUSHES, .ahead = 1, .first = 1, .chunks = 2, .splits = true, .v = true
+
+static const ap_schedule_traits_t kinds[AP_SCHEDULE_KINDS] = {
+    [AP_SCHEDULE_GPIPE] = {"gpipe", FLUSHES, .first = 1},
+    [AP_SCHEDULE_1F1B] = {"1f1b", FLUSHES, .ahead = 1, .first = 1},
+    [AP_SCHEDULE_INTERLEAVED] = {"interleaved", FLUSHES, .ahead = 1, .first = 1, .chunks = 2},
+    [AP_SCHEDULE_EAGER_1F1B] = {"eager-1f1b", FLUSHES, .ahead = 2, .first = 1},
+    [AP_SCHEDULE_EAGER_1F1B_W] = {"eager-1f1b-w", FLUSHES, .ahead = 2, .first = 1, .splits = true,
+                                  .filled = 1},
+    [AP_SCHEDULE_CHIMERA] = {"chimera", FLUSHES, .ahead = 1, .first = 1},
+    [AP_SCHEDULE_ZB_H1] = {"zb-h1", FLUSHES, .ahead = 1, .first = 1, .delay = 1, .splits = true,
+                           .filled = 2},
+    [AP_SCHEDULE_ZB_H2] = {"zb-h2", FLUSHES, .ahead = 2, .first = 1, .delay = 2, .splits = true,
+                           .filled = 2},
+    [AP_SCHEDULE_TERAPIPE] = {"terapipe", FLUSHES, .ahead = 1, .first = 1},
+    [AP_SCHEDULE_PIPEDREAM_2BW] = {"pipedream-2bw", .ahead = 1, .first = 1},
+    [AP_SCHEDULE_ZB_V] = {"zb-v", V_SHAPED},
+    [AP_SCHEDULE_DUALPIPEV] = {"dualpipev", V_SHAPED},
+    [AP_SCHEDULE_PIPEDREAM] = {"pipedream", .ahead = 1, .first = 1, .updates_each = true},
+    [AP_SCHEDULE_PIPEMARE] = {"pipemare", .ahead = 2, .first = 2},
+    [AP_SCHEDULE_HETPIPE] = {"hetpipe", .ahead = 1, .first = 1, .updates_each = true},
+    [AP_SCHEDULE_VARUNA] = {"varuna", FLUSHES, .ahead = 2, .first = 2, .beyond_list = true}};
 
 static const char *const pass_names[AP_PASSES] = {
     "forward",         "backward",           "weight",        "update",
@@ -39,21 +59,25 @@ typedef struct writer {
     bool no_memory;
 } writer_t;
 
-bool ap_schedule_is_v(ap_schedule_kind_t kind)
+const ap_schedule_traits_t *ap_schedule_traits(ap_schedule_kind_t kind)
 {
-    return kind == AP_SCHEDULE_ZB_V || kind == AP_SCHEDULE_DUALPIPEV;
+    return &kinds[kind];
 }
 
 const char *ap_schedule_name(ap_schedule_kind_t kind)
 {
-    return names[kind];
+    return kinds[kind].name;
 }
 
 xm_status_t ap_schedule_find(const char *name, ap_schedule_kind_t *kind)
 {
+    const char *names[AP_SCHEDULE_KINDS];
     int index;
-    XM_TRY(xm_text_choose("pipeline schedule", name, names, AP_SCHEDULE_KINDS, &index));
 
+    for (int i = 0; i < AP_SCHEDULE_KINDS; ++i) {
+        names[i] = kinds[i].name;
+    }
+    XM_TRY(xm_text_choose("pipeline schedule", name, names, AP_SCHEDULE_KINDS, &index));
     *kind = (ap_schedule_kind_t)index;
     return XM_OK;
 }
@@ -65,8 +89,7 @@ const char *ap_pass_name(ap_pass_t pass)
 
 bool ap_schedule_is_synchronous(ap_schedule_kind_t kind)
 {
-    return kind != AP_SCHEDULE_PIPEDREAM_2BW && kind != AP_SCHEDULE_PIPEDREAM &&
-           kind != AP_SCHEDULE_PIPEMARE && kind != AP_SCHEDULE_HETPIPE;
+    return kinds[kind].synchronous;
 }
 
 int ap_schedule_versions(const ap_schedule_t *schedule, int stage)
@@ -93,79 +116,30 @@ double ap_schedule_delay(const ap_schedule_t *schedule, int stage)
 /* The peaks of the lists in closed form, for searches that ask per stage without making a list. */
 int64_t ap_schedule_in_flight(ap_schedule_kind_t kind, int before, int after, int64_t micro_batches)
 {
-    int64_t held;
+    const ap_schedule_traits_t *of = &kinds[kind];
+    int64_t held = (int64_t)of->ahead * after + (int64_t)of->delay * before + of->first;
 
-    switch (kind) {
-    case AP_SCHEDULE_GPIPE:
-        return micro_batches;
-    case AP_SCHEDULE_EAGER_1F1B:
-    case AP_SCHEDULE_EAGER_1F1B_W:
-        held = 2 * (int64_t)after + 1;
-        break;
-    case AP_SCHEDULE_ZB_H1:
-        held = (int64_t)after + 1 + before;
-        break;
-    case AP_SCHEDULE_ZB_H2:
-        held = 2 * ((int64_t)after + before) + 1;
-        break;
-    case AP_SCHEDULE_PIPEMARE:
-    case AP_SCHEDULE_VARUNA:
-        held = 2 * (int64_t)after + 2;
-        break;
-    default:
-        held = (int64_t)after + 1;
-    }
-    return held < micro_batches ? held : micro_batches;
-}
-
-int ap_schedule_ahead(ap_schedule_kind_t kind)
-{
-    switch (kind) {
-    case AP_SCHEDULE_GPIPE:
-        return 0;
-    case AP_SCHEDULE_EAGER_1F1B:
-    case AP_SCHEDULE_EAGER_1F1B_W:
-    case AP_SCHEDULE_ZB_H2:
-    case AP_SCHEDULE_PIPEMARE:
-    case AP_SCHEDULE_VARUNA:
-        return 2;
-    default:
-        return 1;
-    }
-}
-
-bool ap_schedule_splits(ap_schedule_kind_t kind)
-{
-    return kind == AP_SCHEDULE_EAGER_1F1B_W || kind == AP_SCHEDULE_ZB_H1 ||
-           kind == AP_SCHEDULE_ZB_H2 || ap_schedule_is_v(kind);
+    return of->ahead > 0 && held < micro_batches ? held : micro_batches;
 }
 
 int ap_schedule_chunks(ap_schedule_kind_t kind)
 {
-    return kind == AP_SCHEDULE_INTERLEAVED || ap_schedule_is_v(kind) ? 2 : 1;
+    return kinds[kind].chunks > 0 ? kinds[kind].chunks : 1;
 }
 
 int ap_schedule_device(ap_schedule_kind_t kind, int devices, int stage)
 {
-    return ap_schedule_is_v(kind) && stage >= devices ? 2 * devices - 1 - stage : stage % devices;
+    return kinds[kind].v && stage >= devices ? 2 * devices - 1 - stage : stage % devices;
 }
 
 int ap_schedule_accumulated(ap_schedule_kind_t kind, int micro_batches)
 {
-    return kind == AP_SCHEDULE_PIPEDREAM || kind == AP_SCHEDULE_HETPIPE ? 1 : micro_batches;
+    return kinds[kind].updates_each ? 1 : micro_batches;
 }
 
 double ap_schedule_fill_share(ap_schedule_kind_t kind, double weight)
 {
-    switch (kind) {
-    case AP_SCHEDULE_EAGER_1F1B_W:
-        return 1.0 - weight;
-    case AP_SCHEDULE_ZB_H1:
-    case AP_SCHEDULE_ZB_H2:
-        return 1.0 - 2.0 * weight;
-    default:
-        return ap_schedule_is_synchronous(kind) ? 1.0 : 0.0;
-    }
+    return kinds[kind].synchronous ? 1.0 - kinds[kind].filled * weight : 0.0;
 }
 
 static void append(writer_t *writer, const ap_schedule_op_t *op)
@@ -299,14 +273,8 @@ static xm_status_t write_device(ap_schedule_t *schedule, int device)
     case AP_SCHEDULE_DUALPIPEV:
         ap_order_dualpipev(schedule, device, &sink);
         break;
-    case AP_SCHEDULE_PIPEDREAM_2BW:
-    case AP_SCHEDULE_PIPEDREAM:
-    case AP_SCHEDULE_PIPEMARE:
-    case AP_SCHEDULE_HETPIPE:
-        sink.put = put_between;
-        ap_order_one_by_one(schedule, device, &sink);
-        break;
     default:
+        sink.put = ap_schedule_is_synchronous(schedule->kind) ? sink.put : put_between;
         ap_order_one_by_one(schedule, device, &sink);
         break;
     }
@@ -327,7 +295,7 @@ static xm_status_t check_numbers(const ap_schedule_params_t *params)
     if ((int)params->kind < 0 || (int)params->kind >= AP_SCHEDULE_KINDS) {
         return XM_INVALID("a schedule needs a kind");
     }
-    name = names[params->kind];
+    name = kinds[params->kind].name;
     if (params->devices < 1 || params->devices > MOST_DEVICES || params->micro_batches < 1) {
         return XM_INVALID(
             "%s: %d micro-batches on %d devices: at least one of each, and at most %d devices",
@@ -337,7 +305,7 @@ static xm_status_t check_numbers(const ap_schedule_params_t *params)
         (params->virtual_stages > 0 && params->kind != AP_SCHEDULE_INTERLEAVED &&
          params->virtual_stages != ap_schedule_chunks(params->kind))) {
         return XM_INVALID("%s has %s on a device, not %d", name,
-                          ap_schedule_is_v(params->kind) ? "two stages" : "one stage",
+                          kinds[params->kind].v ? "two stages" : "one stage",
                           params->virtual_stages);
     }
     if (params->slices < 0 || (params->slices > 1 && params->kind != AP_SCHEDULE_TERAPIPE)) {
@@ -354,7 +322,7 @@ static xm_status_t check_numbers(const ap_schedule_params_t *params)
  * within an int. */
 static xm_status_t check_fit(const ap_schedule_t *schedule)
 {
-    const char *name = names[schedule->kind];
+    const char *name = kinds[schedule->kind].name;
     int devices = schedule->devices, micro_batches = schedule->micro_batches;
 
     if (schedule->kind == AP_SCHEDULE_CHIMERA && devices % 2 != 0) {
@@ -445,13 +413,13 @@ static void set_numbers(const ap_schedule_params_t *params, ap_schedule_t *sched
                                                            : DEFAULT_BATCHES;
     schedule->updates = params->micro_batches / schedule->micro_batches;
     schedule->versions = kind == AP_SCHEDULE_PIPEDREAM_2BW ? 2 : 1;
-    if (kind == AP_SCHEDULE_PIPEDREAM || kind == AP_SCHEDULE_HETPIPE) {
+    if (kinds[kind].updates_each) {
         schedule->versions = params->devices;
         schedule->batches = schedule->batches > MOST_PASSES / schedule->updates
                                 ? MOST_PASSES + 1
                                 : schedule->batches * schedule->updates;
     }
-    schedule->split = ap_schedule_splits(schedule->kind);
+    schedule->split = kinds[kind].splits;
 }
 
 xm_status_t ap_schedule_create(const ap_schedule_params_t *params, ap_schedule_t **result)

@@ -165,6 +165,24 @@ const char *ap_pass_name(ap_pass_t pass);
  */
 xm_status_t ap_schedule_create(const ap_schedule_params_t *params, ap_schedule_t **schedule);
 
+/** What kinds differ in. */
+typedef struct ap_schedule_traits {
+    const char *name;
+    bool synchronous;  /**< the pipeline is empty at the end of each step */
+    int ahead;         /**< so many micro-batches more than the device after it a device may have in
+                          flight; 0: nothing limits them */
+    int first;         /**< what the last device may have */
+    int delay;         /**< backward passes, for each device before, that weight halves wait for */
+    int chunks;        /**< stages to a device where nothing else is asked for; 0: one */
+    double filled;     /**< weight halves that fill the bubble of a stage */
+    bool splits;       /**< backward passes come in halves */
+    bool v;            /**< stages lie down the devices and up again */
+    bool updates_each; /**< parameters are updated after each micro-batch */
+    bool beyond_list;  /**< the list is 1f1b's, and waits let a device go on beyond it */
+} ap_schedule_traits_t;
+
+const ap_schedule_traits_t *ap_schedule_traits(ap_schedule_kind_t kind);
+
 /** Whether a schedule of this kind keeps the results of synchronous training. */
 bool ap_schedule_is_synchronous(ap_schedule_kind_t kind);
 
@@ -186,18 +204,8 @@ double ap_schedule_delay(const ap_schedule_t *schedule, int stage);
 int64_t ap_schedule_in_flight(ap_schedule_kind_t kind, int before, int after,
                               int64_t micro_batches);
 
-/** So many micro-batches more than the device after it a device may have in flight: 0 says that
- * nothing limits them. Kinds with one stage to a device and whole micro-batches only. */
-int ap_schedule_ahead(ap_schedule_kind_t kind);
-
-/** Whether backward passes come in halves. */
-bool ap_schedule_splits(ap_schedule_kind_t kind);
-
 /** Stages to a device where nothing else is asked for: 2 of interleaved and the V's, else 1. */
 int ap_schedule_chunks(ap_schedule_kind_t kind);
-
-/** Whether stages lie down the devices and up again: the V's. */
-bool ap_schedule_is_v(ap_schedule_kind_t kind);
 
 /** The device of a stage in the first pipeline: round and round, or down and up again. */
 int ap_schedule_device(ap_schedule_kind_t kind, int devices, int stage);

@@ -377,8 +377,8 @@ static bool seize_forward(simulation_t *simulation, int device)
     int *order = simulation->order[device], at = simulation->next[device], from = at, count = 0;
     int most = 2 * (schedule->devices - device), moved[3], skip;
 
-    if (schedule->kind != AP_SCHEDULE_VARUNA || ops[order[at]].pass != AP_PASS_RECEIVE_GRADIENT ||
-        simulation->in_flight[device] >= most) {
+    if (!ap_schedule_traits(schedule->kind)->beyond_list ||
+        ops[order[at]].pass != AP_PASS_RECEIVE_GRADIENT || simulation->in_flight[device] >= most) {
         return false;
     }
     while (from < schedule->op_count[device] && ops[order[from]].pass != AP_PASS_FORWARD) {
@@ -492,7 +492,7 @@ static void sum_up(const simulation_t *simulation)
         for (int i = 0; i < schedule->op_count[device]; ++i) {
             of->peak_bytes = later(of->peak_bytes, schedule->ops[device][i].held);
         }
-        if (schedule->kind == AP_SCHEDULE_VARUNA) { /* which did not follow its list */
+        if (ap_schedule_traits(schedule->kind)->beyond_list) { /* which did not follow its list */
             of->peak_bytes = of->peak_in_flight * schedule->activation_bytes[device];
         }
     }

@@ -141,7 +141,7 @@ static bool hands_on(const ap_pipeline_step_t *step, const ap_pipeline_transfer_
         return stage == transfer->from;
     }
     return (from == transfer->from && to == transfer->to) ||
-           (ap_schedule_is_v(step->kind) && from == transfer->to && to == transfer->from);
+           (ap_schedule_traits(step->kind)->v && from == transfer->to && to == transfer->from);
 }
 
 /* Several stages of a device use its channels, and so does the way back from the second of two

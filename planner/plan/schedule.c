@@ -143,7 +143,7 @@ static xm_status_t run_plan(const ap_plan_t *plan, const ap_plan_simulation_t *s
     ap_pipeline_transfer_t *transfers = xm_arena_get(&arena, boundaries + 1, sizeof(*transfers));
     xm_status_t status = XM_OK;
     /* Virtual stages go round the ring; of one stage nothing passes. */
-    bool round = count > 1 && step->virtual_stages > 1 && !ap_schedule_is_v(step->kind);
+    bool round = count > 1 && step->virtual_stages > 1 && !ap_schedule_traits(step->kind)->v;
     /* Devices of several stages have no channels for what passes over stages: it is not counted. */
     int wanted = step->devices > 0 ? (int)count - 1 : (int)boundaries + (round ? 1 : 0);
 
