@@ -220,34 +220,29 @@ static json_t *curve_to_json(const ap_like_result_t *row)
  * can tell "found nothing" from "was not asked". */
 static json_t *row_to_json(const ap_like_result_t *row, const ap_like_result_t *ours)
 {
-    json_t *object = json_pack("{s:s, s:s, s:f, s:I}", "planner", row->row->name, "search",
-                               ap_planner_preset_search(row->row), "search_s", row->search_seconds,
-                               "judged", (json_int_t)row->judged);
+    json_t *object =
+        json_pack("{s:s, s:s, s:f, s:I, s:s*}", "planner", row->row->name, "search",
+                  ap_planner_preset_search(row->row), "search_s", row->search_seconds, "judged",
+                  (json_int_t)row->judged, "no_plan", row->plan == NULL ? row->why : NULL);
     const ap_plan_info_t *info;
+    bool compares = ours->plan != NULL;
     char differs[DIFFERENCE];
 
     if (row->plan == NULL) {
-        (void)json_object_set_new(object, "no_plan", json_string(row->why));
         return object;
     }
     info = ap_plan_info(row->plan);
-    (void)json_object_set_new(object, "step_s", json_real(row->step));
-    (void)json_object_set_new(object, "memory_bytes", json_real(row->memory));
-    (void)json_object_set_new(object, "over_bytes", json_real(row->over_bytes));
-    (void)json_object_set_new(object, "stages", json_integer(ap_plan_stages(row->plan)));
-    (void)json_object_set_new(object, "micro_batches", json_integer(info->micro_batches));
-    (void)json_object_set_new(object, "recompute", json_boolean(info->rematerialize));
-    (void)json_object_set_new(object, "schedule", json_string(info->schedule));
-    (void)json_object_set_new(object, "digest", json_string(ap_plan_digest(row->plan)));
-    if (ours->plan != NULL) {
-        (void)json_object_set_new(object, "ratio", json_real(row->step / ours->step));
-        (void)json_object_set_new(
-            object, "differs",
-            json_string(ap_like_difference(row->plan, ours->plan, differs, sizeof(differs))));
-    }
-    if (row->curve_count > 0) {
-        (void)json_object_set_new(object, "curve", curve_to_json(row));
-    }
+    (void)json_object_update_new(
+        object,
+        json_pack("{s:f, s:f, s:f, s:i, s:I, s:b, s:s, s:s, s:o*, s:s*, s:o*}", "step_s", row->step,
+                  "memory_bytes", row->memory, "over_bytes", row->over_bytes, "stages",
+                  ap_plan_stages(row->plan), "micro_batches", (json_int_t)info->micro_batches,
+                  "recompute", info->rematerialize, "schedule", info->schedule, "digest",
+                  ap_plan_digest(row->plan), "ratio",
+                  compares ? json_real(row->step / ours->step) : NULL, "differs",
+                  compares ? ap_like_difference(row->plan, ours->plan, differs, sizeof(differs))
+                           : NULL,
+                  "curve", row->curve_count > 0 ? curve_to_json(row) : NULL));
     return object;
 }
 
