@@ -163,13 +163,10 @@ static void print(const options_t *options, double *seconds)
 static xm_status_t measure(const options_t *options, const copier_t *copiers)
 {
     double seconds[MOST_RUNS];
-    xm_status_t status = run_once(copiers, options->copies, &seconds[0]);
 
-    for (int i = 0; status == XM_OK && i < options->runs; ++i) {
-        status = run_once(copiers, options->copies, &seconds[i]);
-    }
-    if (status < 0) {
-        return status;
+    XM_TRY(run_once(copiers, options->copies, &seconds[0]));
+    for (int i = 0; i < options->runs; ++i) {
+        XM_TRY(run_once(copiers, options->copies, &seconds[i]));
     }
     print(options, seconds);
     return xm_cli_flush();

@@ -48,15 +48,10 @@ static xm_status_t run_once(job_t *job, int run)
     rb_flow_sample_t own;
     int64_t slowest = 0;
     double cpu = 0;
-    xm_status_t status = rb_socket_flow_run(job->flow, run, &own);
 
-    if (status == XM_OK) {
-        status = xm_bootstrap_allgather(job->bootstrap, &own, job->gathered, sizeof(own),
-                                        xm_config_seconds(XM_CONFIG_TIMEOUT));
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_socket_flow_run(job->flow, run, &own));
+    XM_TRY(xm_bootstrap_allgather(job->bootstrap, &own, job->gathered, sizeof(own),
+                                  xm_config_seconds(XM_CONFIG_TIMEOUT)));
     for (int r = 0; r < xm_bootstrap_size(job->bootstrap); ++r) {
         const rb_flow_sample_t *sample = &job->gathered[r];
 

@@ -143,14 +143,9 @@ static xm_status_t fill_row(const table_case_t *row, rb_case_t *result)
                         .scheduler = RB_ANY,
                         .ranks_per_host = DEVICES_PER_HOST,
                         .pack = row->suite == RB_SUITE_TESTS};
-    xm_status_t status = fill_side(&row->src, &filled.src);
 
-    if (status == XM_OK) {
-        status = fill_side(&row->dst, &filled.dst);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(fill_side(&row->src, &filled.src));
+    XM_TRY(fill_side(&row->dst, &filled.dst));
     (void)snprintf(filled.name, sizeof(filled.name), "%s", row->name);
     memcpy(filled.shape, row->shape, (size_t)row->dims * sizeof(row->shape[0]));
     *result = filled;

@@ -195,16 +195,8 @@ static xm_status_t parse_gbps(const char *option, const char *text, double *rate
  * have their own rate. Afterwards nic_gbps is per host, whatever was given. */
 static xm_status_t parse_nics(const raw_t *raw, rb_options_t *o)
 {
-    xm_status_t status =
-        parse_gbps("--nic-gbps", raw->nic_gbps, o->nic_gbps, RB_NIC_RATES, &o->nic_rates);
-
-    if (status == XM_OK) {
-        status =
-            parse_gbps("--uneven", raw->uneven, o->uneven_gbps, RB_UNEVEN_NICS, &o->uneven_rates);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(parse_gbps("--nic-gbps", raw->nic_gbps, o->nic_gbps, RB_NIC_RATES, &o->nic_rates));
+    XM_TRY(parse_gbps("--uneven", raw->uneven, o->uneven_gbps, RB_UNEVEN_NICS, &o->uneven_rates));
     if (o->uneven_rates > 0 && o->nic_rates > 0) {
         return XM_INVALID("--nic-gbps and --uneven both say how fast the NICs are; give one");
     }
@@ -429,38 +421,17 @@ static xm_status_t check_runs(const rb_options_t *o, const raw_t *raw)
  * simplest mistake. */
 static xm_status_t check(rb_options_t *o, const raw_t *raw)
 {
-    xm_status_t status = parse_scale(raw->scale, &o->scale_divisor);
-
-    if (status == XM_OK) {
-        status = parse_partition(raw->partition, &o->partition);
-    }
-    if (status == XM_OK) {
-        status = parse_nics(raw, o);
-    }
-    if (status == XM_OK) {
-        status = check_hosts(o);
-    }
-    if (status == XM_OK) {
-        halve_ranks(o);
-        status = check_origin(o);
-    }
-    if (status == XM_OK) {
-        status = check_rates(o);
-    }
-    if (status == XM_OK) {
-        o->paper = xm_cli_given(o->cli, "protocol");
-        status = check_runs(o, raw);
-    }
-    if (status == XM_OK) {
-        status = rb_choices_parse("--strategy", RB_STRATEGY_NAMES, raw->strategies, &o->strategies);
-    }
-    if (status == XM_OK) {
-        status =
-            rb_choices_parse("--scheduler", RB_SCHEDULER_NAMES, raw->schedulers, &o->schedulers);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(parse_scale(raw->scale, &o->scale_divisor));
+    XM_TRY(parse_partition(raw->partition, &o->partition));
+    XM_TRY(parse_nics(raw, o));
+    XM_TRY(check_hosts(o));
+    halve_ranks(o);
+    XM_TRY(check_origin(o));
+    XM_TRY(check_rates(o));
+    o->paper = xm_cli_given(o->cli, "protocol");
+    XM_TRY(check_runs(o, raw));
+    XM_TRY(rb_choices_parse("--strategy", RB_STRATEGY_NAMES, raw->strategies, &o->strategies));
+    XM_TRY(rb_choices_parse("--scheduler", RB_SCHEDULER_NAMES, raw->schedulers, &o->schedulers));
     if (o->paper) {
         o->warmup = PAPER_WARMUP;
         o->iterations = PAPER_ITERATIONS;

@@ -175,13 +175,10 @@ static void name_size(uint64_t size, rb_case_t *one)
 static xm_status_t fit(const rb_options_t *options, uint64_t size, rb_case_t *one)
 {
     int64_t parts = parts_of(&one->src), other = parts_of(&one->dst), row, whole = parts;
-    xm_status_t status = options->dtype != NULL ? rb_case_set_dtype(one, options->dtype) : XM_OK;
 
-    if (status == XM_OK && one->dims == 0) {
-        status = XM_INVALID("a scalar has no sizes to sweep");
-    }
-    if (status < 0) {
-        return status;
+    XM_TRY(options->dtype != NULL ? rb_case_set_dtype(one, options->dtype) : XM_OK);
+    if (one->dims == 0) {
+        return XM_INVALID("a scalar has no sizes to sweep");
     }
     row = one->element_size;
     for (int d = 1; d < one->dims; ++d) {

@@ -50,18 +50,15 @@ static xm_status_t read_rates(const up_options_t *options, rb_cluster_shape_t *s
 {
     int64_t host_rates[RB_CLUSTER_HOSTS], nic_rates[RB_CLUSTER_NICS];
     int host_count = 0, nic_count = 0;
-    xm_status_t status =
-        rb_nic_rate_parse_list("--nic", options->nic, host_rates, RB_CLUSTER_HOSTS, &host_count);
 
-    if (status == XM_OK && options->uneven != NULL) {
-        status = rb_nic_rate_parse_list("--uneven", options->uneven, nic_rates, RB_CLUSTER_NICS,
-                                        &nic_count);
+    XM_TRY(
+        rb_nic_rate_parse_list("--nic", options->nic, host_rates, RB_CLUSTER_HOSTS, &host_count));
+    if (options->uneven != NULL) {
+        XM_TRY(rb_nic_rate_parse_list("--uneven", options->uneven, nic_rates, RB_CLUSTER_NICS,
+                                      &nic_count));
     }
-    if (status == XM_OK && options->uplink != NULL) {
-        status = rb_nic_rate_parse("--uplink", options->uplink, &shape->uplink);
-    }
-    if (status < 0) {
-        return status;
+    if (options->uplink != NULL) {
+        XM_TRY(rb_nic_rate_parse("--uplink", options->uplink, &shape->uplink));
     }
     if (nic_count > 0 && options->nics > 0 && options->nics != nic_count) {
         return XM_INVALID("--uneven has the rates of %d NICs, but --nics-per-host says %d",

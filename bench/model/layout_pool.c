@@ -182,19 +182,13 @@ xm_status_t rb_layout_pool_get(rb_layout_pool_t *pool, const rb_layout_key_t *ke
     uint64_t hash = XXH3_64bits(key, KEY_BYTES);
     int *slot = find_slot(pool, key, hash);
     xm_layout_t *made;
-    xm_status_t status;
 
     if (*slot != 0) {
         *layout = pool->entries[*slot - 1].layout;
         return XM_OK;
     }
-    status = reserve(pool);
-    if (status == XM_OK) {
-        status = make_layout(key, &made);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(reserve(pool));
+    XM_TRY(make_layout(key, &made));
     pool->entries[pool->count] = (entry_t){*key, hash, made};
     /* The slot is looked up again because the table may have grown. */
     *find_slot(pool, key, hash) = ++pool->count;

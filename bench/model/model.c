@@ -232,17 +232,13 @@ xm_status_t rb_model_load(const rb_model_request_t *request, rb_model_t **model)
     const case_t *built_in = NULL;
     rb_shard_table_t table;
     rb_model_t *made;
-    xm_status_t status = check_request(request);
+    xm_status_t status = XM_OK;
 
-    if (status == XM_OK && request->name != NULL) {
-        status = find_case(request->name, &built_in);
+    XM_TRY(check_request(request));
+    if (request->name != NULL) {
+        XM_TRY(find_case(request->name, &built_in));
     }
-    if (status == XM_OK) {
-        status = rb_shard_table_read(request->shard_table, &table);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_shard_table_read(request->shard_table, &table));
     made = calloc(1, sizeof(*made));
     if (made == NULL) {
         status = XM_NO_MEMORY("a model");

@@ -151,15 +151,12 @@ static xm_status_t read_side(const json_t *root, const char *side, rb_parallel_t
         return XM_MALFORMED("'%s' is %s; it must be an object with 'num_gpus'", side,
                             object == NULL ? "missing" : xm_json_type(object));
     }
-    status = rb_json_check_keys(object, side, keys, sizeof(keys) / sizeof(keys[0]));
-    if (status == XM_OK && json_object_get(object, "num_gpus") == NULL) {
-        status = XM_MALFORMED("%s: 'num_gpus' is missing", side);
+    XM_TRY(rb_json_check_keys(object, side, keys, sizeof(keys) / sizeof(keys[0])));
+    if (json_object_get(object, "num_gpus") == NULL) {
+        return XM_MALFORMED("%s: 'num_gpus' is missing", side);
     }
-    for (size_t i = 0; status == XM_OK && i < sizeof(keys) / sizeof(keys[0]); ++i) {
-        status = rb_json_int(object, side, keys[i], 1, MAX_RANKS, &values[i]);
-    }
-    if (status < 0) {
-        return status;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); ++i) {
+        XM_TRY(rb_json_int(object, side, keys[i], 1, MAX_RANKS, &values[i]));
     }
     *parallel = (rb_parallel_t){.num_gpus = (int)values[0],
                                 .tp = (int)values[1],

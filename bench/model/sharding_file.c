@@ -149,17 +149,13 @@ static xm_status_t read_rules(const json_t *root, rb_shard_table_t *table)
     static const char *const keys[] = {"rules", "head_size"};
     const json_t *rules = json_object_get(root, "rules");
     size_t count = json_array_size(rules);
-    xm_status_t status = rb_json_check_keys(root, "the document", keys, 2);
+    xm_status_t status = XM_OK;
 
-    if (status == XM_OK && rules != NULL && !json_is_array(rules)) {
-        status = XM_MALFORMED("'rules' is %s; it must be an array of objects", xm_json_type(rules));
+    XM_TRY(rb_json_check_keys(root, "the document", keys, 2));
+    if (rules != NULL && !json_is_array(rules)) {
+        return XM_MALFORMED("'rules' is %s; it must be an array of objects", xm_json_type(rules));
     }
-    if (status == XM_OK) {
-        status = rb_json_int(root, "the document", "head_size", 1, INT32_MAX, &table->head_size);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_json_int(root, "the document", "head_size", 1, INT32_MAX, &table->head_size));
     table->rules = calloc(count + 1, sizeof(*table->rules));
     XM_NEED_MEMORY(table->rules, "%zu entries", count);
     for (size_t i = 0; status == XM_OK && i < count; ++i) {

@@ -225,14 +225,10 @@ static xm_status_t run_once(job_t *job, const rb_pipeline_t *pipeline, rb_stage_
     int64_t slowest = 0, distance = 0;
     rb_stage_run_t run;
     sample_t own;
-    xm_status_t status = xm_worker_barrier(job->worker);
+    xm_status_t status;
 
-    if (status == XM_OK) {
-        status = rb_stage_rank_run(rank, checked, number, &run);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_worker_barrier(job->worker));
+    XM_TRY(rb_stage_rank_run(rank, checked, number, &run));
     own = (sample_t){run.ns, run.first_update_ns, run.last_update_ns, (int64_t)run.wrong};
     status = xm_worker_allgather(job->worker, &own, all, sizeof(own));
     for (int r = 0; r < xm_worker_size(job->worker) && status == XM_OK; ++r) {

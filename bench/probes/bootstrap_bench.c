@@ -168,14 +168,10 @@ static xm_status_t measure(const options_t *options, times_t *times)
     slot_t slot = {.options = options, .env = {.size = options->ranks, .master_addr = "127.0.0.1"}};
     pid_t others, parent = getpid();
     int listen_fd, wait_status = 0;
-    xm_status_t status = listen_locally(&listen_fd, &slot.env.master_port);
+    xm_status_t status;
 
-    if (status == XM_OK) {
-        status = share_barrier(options->ranks, &slot.start);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(listen_locally(&listen_fd, &slot.env.master_port));
+    XM_TRY(share_barrier(options->ranks, &slot.start));
     (void)fflush(NULL);
     others = fork();
     if (others == 0) {

@@ -50,14 +50,9 @@ static xm_status_t open_slot(stage_t *stage, int rank)
 {
     slot_t *slot = &stage->slots[rank];
     xm_executor_params_t params = {0};
-    xm_status_t status = xm_transport_sim_create(stage->fabric, rank, &slot->transport);
 
-    if (status == XM_OK) {
-        status = rb_tile_buffers_create(stage->prepared, rank, false, &slot->buffers);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_transport_sim_create(stage->fabric, rank, &slot->transport));
+    XM_TRY(rb_tile_buffers_create(stage->prepared, rank, false, &slot->buffers));
     params.plan = stage->prepared->plan;
     params.transport = slot->transport;
     params.buffers = slot->buffers.tensors;
@@ -86,15 +81,11 @@ static xm_status_t order_fabric(stage_t *stage)
 
 static xm_status_t open_stage(stage_t *stage)
 {
-    xm_status_t status =
-        xm_network_fabric(stage->prepared->network, !looks_at_data(stage->options), &stage->fabric);
+    xm_status_t status = XM_OK;
 
-    if (status == XM_OK) {
-        status = order_fabric(stage);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_network_fabric(stage->prepared->network, !looks_at_data(stage->options),
+                             &stage->fabric));
+    XM_TRY(order_fabric(stage));
     stage->slots = calloc((size_t)stage->hosts->ranks, sizeof(*stage->slots));
     XM_NEED_MEMORY(stage->slots, "%d simulated ranks", stage->hosts->ranks);
     for (int r = 0; status == XM_OK && r < stage->hosts->ranks; ++r) {

@@ -115,14 +115,11 @@ static int local_index(xm_worker_t *worker)
 static xm_status_t prepare_slot(slot_t *slot, const rb_prepared_t *prepared)
 {
     size_t size = (size_t)xm_worker_size(slot->worker);
-    xm_status_t status =
-        rb_tile_buffers_create(prepared, xm_worker_rank(slot->worker), true, &slot->buffers);
+    xm_status_t status = XM_OK;
 
-    if (status == XM_OK && slot->options->memory == XM_MEMORY_CUDA) {
-        status = rb_device_buffers_create(&slot->buffers, local_index(slot->worker), &slot->device);
-    }
-    if (status < 0) {
-        return status;
+    XM_TRY(rb_tile_buffers_create(prepared, xm_worker_rank(slot->worker), true, &slot->buffers));
+    if (slot->options->memory == XM_MEMORY_CUDA) {
+        XM_TRY(rb_device_buffers_create(&slot->buffers, local_index(slot->worker), &slot->device));
     }
     slot->variants = calloc((size_t)slot->count, sizeof(*slot->variants));
     slot->gathered = malloc(SAMPLE_FIELDS * size * sizeof(*slot->gathered));

@@ -314,13 +314,11 @@ static xm_status_t measure(xm_worker_t *worker, const probe_options_t *o)
     xm_probe_params_t params = XM_PROBE_PARAMS_INIT;
     xm_cluster_profile_t *profile;
     char partial[PATH_MAX] = "";
-    xm_status_t status = first ? check_outputs(o) : XM_OK;
+    xm_status_t status;
 
-    if (status == XM_OK && o->output != NULL) {
-        status = partial_path(o, partial, sizeof(partial));
-    }
-    if (status != XM_OK) {
-        return status;
+    XM_TRY(first ? check_outputs(o) : XM_OK);
+    if (o->output != NULL) {
+        XM_TRY(partial_path(o, partial, sizeof(partial)));
     }
     progress = first ? xm_cli_progress_create(program) : NULL;
     params.budget = o->budget;

@@ -299,14 +299,10 @@ xm_status_t ap_explain_stage(ap_explain_context_t *context, int index,
 {
     ap_stage_solution_t *solution;
     ap_stage_query_t query;
-    xm_status_t status = ap_plan_stage_query(context->plan, index, &query);
+    xm_status_t status;
 
-    if (status == XM_OK) {
-        status = ap_stage_solve(pricing_of(context, index), &query, &solution);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_plan_stage_query(context->plan, index, &query));
+    XM_TRY(ap_stage_solve(pricing_of(context, index), &query, &solution));
     status = explain_mesh(context, index, &query, solution, explanation);
     if (status == XM_OK) {
         status = explain_recompute(context, index, &query, ap_stage_solution_cost(solution),

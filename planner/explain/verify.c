@@ -302,15 +302,9 @@ static xm_status_t check_step(const verification_t *v)
     ap_schedule_t *schedule;
     ap_pipeline_run_t *run;
     double step;
-    xm_status_t status;
 
-    status = ap_schedule_find(v->info->schedule, &simulation.kind);
-    if (status == XM_OK) {
-        status = ap_plan_simulate(v->plan, &simulation, &schedule, &run);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_schedule_find(v->info->schedule, &simulation.kind));
+    XM_TRY(ap_plan_simulate(v->plan, &simulation, &schedule, &run));
     step = 1e-9 * (double)run->step_ns;
     ap_pipeline_run_destroy(run);
     ap_schedule_destroy(schedule);
@@ -340,14 +334,11 @@ static xm_status_t check_in_flight(const verification_t *v)
 static xm_status_t open_model(verification_t *v)
 {
     ap_stage_context_params_t params = AP_STAGE_CONTEXT_PARAMS_INIT;
-    xm_status_t status =
-        ap_planner_graph_open(&v->setup, v->info->micro_batches, &v->graph, &v->made);
+    xm_status_t status = XM_OK;
 
-    if (status == XM_OK && ap_graph_layers(v->graph) != v->info->layers) {
-        status = wrong_count("layers", v->info->layers, ap_graph_layers(v->graph));
-    }
-    if (status != XM_OK) {
-        return status;
+    XM_TRY(ap_planner_graph_open(&v->setup, v->info->micro_batches, &v->graph, &v->made));
+    if (ap_graph_layers(v->graph) != v->info->layers) {
+        XM_TRY(wrong_count("layers", v->info->layers, ap_graph_layers(v->graph)));
     }
     v->context = calloc(2 * (size_t)v->setup.classes->count, sizeof(ap_stage_context_t *));
     XM_NEED_MEMORY(v->context, "the stages of a plan");

@@ -150,14 +150,10 @@ static xm_status_t copy_results(ap_graph_copy_t *copy, int id, ap_op_t *op)
 xm_status_t ap_graph_copy_op(ap_graph_copy_t *copy, int op)
 {
     ap_op_t made;
-    xm_status_t status = ap_graph_reserve_op(copy->to);
+    xm_status_t status;
 
-    if (status == XM_OK) {
-        status = copy_op(&copy->from->ops[op], copy->to, &made);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_graph_reserve_op(copy->to));
+    XM_TRY(copy_op(&copy->from->ops[op], copy->to, &made));
     made.label = ap_graph_keep_name(copy->to, copy->from->ops[op].label);
     made.layer = copy->to->layer;
     made.forward = -1;

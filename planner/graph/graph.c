@@ -246,17 +246,9 @@ static xm_status_t set_touched(const ap_op_params_t *params, ap_op_t *op)
 /* Fills in an operator that has its rule. */
 static xm_status_t fill_op(ap_graph_t *graph, const ap_op_params_t *params, ap_op_t *op)
 {
-    xm_status_t status = ap_op_open(graph, op, op->rule.operands, op->rule.results);
-
-    if (status == XM_OK) {
-        status = set_touched(params, op);
-    }
-    if (status == XM_OK) {
-        status = ap_graph_reserve_op(graph);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_op_open(graph, op, op->rule.operands, op->rule.results));
+    XM_TRY(set_touched(params, op));
+    XM_TRY(ap_graph_reserve_op(graph));
     for (int r = 0; r < op->result_count && params->differentiates != NULL; ++r) {
         op->differentiates[r] = params->differentiates[r];
     }
@@ -366,17 +358,9 @@ bool ap_shape_equal(const ap_shape_t *a, const ap_shape_t *b)
 /* Both tensors exist and have one shape. */
 static xm_status_t check_pair(const ap_graph_t *graph, int a, int b)
 {
-    xm_status_t status = check_open(graph);
-
-    if (status == XM_OK) {
-        status = check_tensor(graph, a);
-    }
-    if (status == XM_OK) {
-        status = check_tensor(graph, b);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(check_open(graph));
+    XM_TRY(check_tensor(graph, a));
+    XM_TRY(check_tensor(graph, b));
     if (!ap_shape_equal(&graph->tensors[a].shape, &graph->tensors[b].shape)) {
         return XM_INVALID("tensors '%s' and '%s' differ in shape", graph->tensors[a].name,
                           graph->tensors[b].name);
@@ -414,14 +398,9 @@ xm_status_t ap_graph_set_loss(ap_graph_t *graph, int tensor, bool is_gradient)
     if (XM_IS_NULL(graph)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    xm_status_t status = check_open(graph);
 
-    if (status == XM_OK) {
-        status = check_tensor(graph, tensor);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(check_open(graph));
+    XM_TRY(check_tensor(graph, tensor));
     /* Only a scalar can have the implicit gradient 1. */
     if (!is_gradient && graph->tensors[tensor].shape.rank != 0) {
         return XM_INVALID("the loss '%s' is not a scalar", graph->tensors[tensor].name);

@@ -501,8 +501,6 @@ xm_status_t ap_inter_op_space_ask(ap_inter_op_space_t *space, int layer, int dev
  * their boundary layouts. */
 xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space, const ap_inter_op_problem_t *problem)
 {
-    xm_status_t status;
-
     *space = (ap_inter_op_space_t){.problem = problem,
                                    .layers = problem->layers,
                                    .states = problem->submesh_count * problem->config_count,
@@ -515,19 +513,10 @@ xm_status_t ap_inter_op_space_open(ap_inter_op_space_t *space, const ap_inter_op
     if (problem->max_stages > 0) {
         space->most_stages = min_int(space->most_stages, problem->max_stages);
     }
-    status = place_submeshes(space);
-    if (status == XM_OK) {
-        status = open_boundaries(space);
-    }
-    if (status == XM_OK) {
-        status = read_costs(space);
-    }
-    if (status == XM_OK) {
-        status = ap_inter_op_band_open(space, &space->arena, NULL, &space->everywhere);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(place_submeshes(space));
+    XM_TRY(open_boundaries(space));
+    XM_TRY(read_costs(space));
+    XM_TRY(ap_inter_op_band_open(space, &space->arena, NULL, &space->everywhere));
     space->before = xm_arena_take(&space->arena, space->everywhere.size * sizeof(double));
     space->after = xm_arena_take(&space->arena, space->everywhere.size * sizeof(double));
     return space->arena.failed ? XM_NO_MEMORY("%d layers", space->layers) : XM_OK;

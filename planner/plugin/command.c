@@ -325,14 +325,10 @@ xm_status_t ap_planner_command_plan(const char *command, const ap_planner_params
         .log = log, .log_arg = log_arg, .own = {-1, -1, -1, -1}, .given = {-1, -1, -1, -1}};
     ap_door_planner_t own;
     char *request = NULL;
-    xm_status_t status = ap_door_planner_params(&own, __func__, params);
+    xm_status_t status;
 
-    if (status == XM_OK) {
-        status = ap_planner_request_text(&own.params, &request);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_door_planner_params(&own, __func__, params));
+    XM_TRY(ap_planner_request_text(&own.params, &request));
     (void)snprintf(asked.name, sizeof(asked.name), "planner %.*s", COMMAND_SHOWN - 1, command);
     asked.params = &own.params;
     asked.seconds = own.params.time_limit > 0.0 ? own.params.time_limit : PLAN_SECONDS;

@@ -223,13 +223,8 @@ static xm_status_t read_document(json_t *document, ap_planner_request_t *request
         return XM_MALFORMED("%s is '%s' of version %d, not '%s' of version %d", source_name, format,
                             version, format_name, AP_REQUEST_VERSION);
     }
-    status = read_model(model, request);
-    if (status == XM_OK) {
-        status = read_options(options, request);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(read_model(model, request));
+    XM_TRY(read_options(options, request));
     text = json_dumps(cluster, JSON_COMPACT | JSON_ENCODE_ANY);
     XM_NEED_MEMORY(text, "a request to a planner");
     status = xm_cluster_profile_from_text(text, strlen(text), "the request's cluster",

@@ -219,7 +219,6 @@ static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int from, int 
     const ap_link_load_t *links;
     ap_cross_mesh_cost_t cost;
     ap_plan_tensor_t *tensors;
-    xm_status_t status;
     int count, link_count;
 
     ap_passing_between(passing, &source, &target, to == from + 1);
@@ -227,14 +226,8 @@ static xm_status_t build_boundary(const ap_plan_recipe_t *recipe, int from, int 
     if (count == 0) {
         return XM_OK;
     }
-    status = ap_cross_mesh_cost(recipe->cross_mesh, &passing->transfer, &cost);
-    if (status == XM_OK) {
-        status =
-            ap_cross_mesh_loads(recipe->cross_mesh, &passing->transfer, arena, &links, &link_count);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_cross_mesh_cost(recipe->cross_mesh, &passing->transfer, &cost));
+    XM_TRY(ap_cross_mesh_loads(recipe->cross_mesh, &passing->transfer, arena, &links, &link_count));
     tensors = xm_arena_take(arena, (size_t)count * sizeof(*tensors));
     for (int i = 0; i < count && !arena->failed; ++i) {
         tensors[i] = describe(passing, i, arena);

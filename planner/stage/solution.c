@@ -490,15 +490,10 @@ xm_status_t ap_stage_solve_assigned(ap_stage_context_t *context, const ap_stage_
     int layers = query->last - query->first + 1;
     ap_stage_plan_t plan = {.first = query->first, .last = query->last};
     ap_stage_multiplier_t *multiplier;
-    xm_status_t status = ap_stage_mesh_get(context, query, &plan.mesh);
+    xm_status_t status = XM_OK;
 
-    if (status == XM_OK) {
-        status =
-            ap_stage_multiplier_get(context, plan.mesh, 0, 0, (ap_layer_tie_t){0}, &multiplier);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_stage_mesh_get(context, query, &plan.mesh));
+    XM_TRY(ap_stage_multiplier_get(context, plan.mesh, 0, 0, (ap_layer_tie_t){0}, &multiplier));
     plan.cells = calloc((size_t)layers, sizeof(*plan.cells));
     XM_NEED_MEMORY(plan.cells, "a plan");
     for (int i = 0; i < layers && status == XM_OK; ++i) {

@@ -220,30 +220,16 @@ xm_status_t ap_stage_improve_ends(ap_stage_context_t *context, const ap_stage_qu
     const ap_stage_prefix_t *chain;
     ap_stage_multiplier_t *multiplier;
     int fixed_in, fixed_out;
-    xm_status_t status =
-        ap_stage_multiplier_get(context, plan->mesh, number, query->in_flight, tie, &multiplier);
 
-    if (status == XM_OK) {
-        status =
-            ap_stage_prefix_get(context, plan->mesh, multiplier, plan->first, plan->last, &chain);
-    }
-    if (status == XM_OK) {
-        status = ap_stage_problem_get(context, plan->mesh, plan->first, &start);
-    }
-    if (status == XM_OK) {
-        status = ap_stage_problem_get(context, plan->mesh, plan->last, &end);
-    }
-    if (status == XM_OK) {
-        status = demanded(start->in_specs, start->in_count, query->fix_input, query->input, "input",
-                          &fixed_in);
-    }
-    if (status == XM_OK) {
-        status = demanded(end->out_specs, end->out_count, query->fix_output, query->output,
-                          "output", &fixed_out);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(
+        ap_stage_multiplier_get(context, plan->mesh, number, query->in_flight, tie, &multiplier));
+    XM_TRY(ap_stage_prefix_get(context, plan->mesh, multiplier, plan->first, plan->last, &chain));
+    XM_TRY(ap_stage_problem_get(context, plan->mesh, plan->first, &start));
+    XM_TRY(ap_stage_problem_get(context, plan->mesh, plan->last, &end));
+    XM_TRY(demanded(start->in_specs, start->in_count, query->fix_input, query->input, "input",
+                    &fixed_in));
+    XM_TRY(demanded(end->out_specs, end->out_count, query->fix_output, query->output, "output",
+                    &fixed_out));
     for (int i = 0; i < start->in_count; ++i) {
         for (int o = 0; o < end->out_count; ++o) {
             double cost = chain->cost[plan->last - plan->first][i * end->out_count + o];
@@ -415,14 +401,10 @@ xm_status_t ap_stage_plan(ap_stage_context_t *context, const ap_stage_query_t *q
                           ap_stage_plan_t *plan)
 {
     ap_stage_plan_t made = {.first = query->first, .last = query->last};
-    xm_status_t status = check_query(context, query);
+    xm_status_t status;
 
-    if (status == XM_OK) {
-        status = ap_stage_mesh_get(context, query, &made.mesh);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(check_query(context, query));
+    XM_TRY(ap_stage_mesh_get(context, query, &made.mesh));
     made.cells = calloc((size_t)query->last - (size_t)query->first + 1, sizeof(*made.cells));
     XM_NEED_MEMORY(made.cells, "a plan");
     status = plan_at(context, query, 0, &made, &made.bound);

@@ -152,14 +152,10 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
                                      params->dst_bytes};
     const xm_tensor_buffers_t *buffers = params->buffers != NULL ? params->buffers : &one;
     xm_executor_t *created;
-    xm_status_t status = check_params(params);
+    xm_status_t status;
 
-    if (status == XM_OK) {
-        status = xm_executor_check_buffers(params, buffers);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(check_params(params));
+    XM_TRY(xm_executor_check_buffers(params, buffers));
     created = calloc(1, sizeof(*created));
     XM_NEED_MEMORY(created, "an executor");
     created->plan = params->plan;

@@ -69,20 +69,13 @@ xm_status_t xm_layout_parse(const char *shape, const char *mesh, const char *ran
     if (XM_IS_NULL(shape) || XM_IS_NULL(mesh) || XM_IS_NULL(spec) || XM_IS_NULL(layout)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    status = xm_shape_parse(shape, &dims, extents);
-    if (status == XM_OK) {
-        status = xm_spec_parse(spec, &parsed_spec);
+    XM_TRY(xm_shape_parse(shape, &dims, extents));
+    XM_TRY(xm_spec_parse(spec, &parsed_spec));
+    if (parsed_spec.dims != dims) {
+        return XM_INVALID("shape %s has %d dimensions, spec %s has %d", shape, dims, spec,
+                          parsed_spec.dims);
     }
-    if (status == XM_OK && parsed_spec.dims != dims) {
-        status = XM_INVALID("shape %s has %d dimensions, spec %s has %d", shape, dims, spec,
-                            parsed_spec.dims);
-    }
-    if (status == XM_OK) {
-        status = xm_mesh_parse(mesh, ranks, 0, &parsed_mesh);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_mesh_parse(mesh, ranks, 0, &parsed_mesh));
     status = xm_layout_create(parsed_mesh, &parsed_spec, partition, extents, layout);
     xm_mesh_destroy(parsed_mesh);
     return status;

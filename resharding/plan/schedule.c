@@ -345,13 +345,8 @@ static xm_status_t fill_builder(xm_scheduling_t *s, const xm_way_t *way)
         return XM_UNSUPPORTED("openshop cuts slices into parts that are relayed, which %s does not",
                               xm_strategy_name(s->asked));
     }
-    status = parts ? find_bundles(s, way) : XM_OK;
-    if (status == XM_OK) {
-        status = xm_builder_init(&plan->builder, plan);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(parts ? find_bundles(s, way) : XM_OK);
+    XM_TRY(xm_builder_init(&plan->builder, plan));
     status = xm_transfer_emitter_init(&emitter, plan, s->params->network, s->lanes.network,
                                       s->classes, &plan->builder);
     if (status < 0) {

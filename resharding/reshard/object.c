@@ -57,13 +57,11 @@ static xm_status_t make_plan(xm_reshard_t *self, const xm_reshard_params_t *para
 {
     xm_plan_params_t plan = XM_PLAN_PARAMS_INIT;
     xm_network_t *network = NULL;
-    xm_status_t status = check_tensors(params);
+    xm_status_t status;
 
-    if (status == XM_OK && params->network == NULL) {
-        status = xm_network_from_worker(self->worker, &network);
-    }
-    if (status < 0) {
-        return status;
+    XM_TRY(check_tensors(params));
+    if (params->network == NULL) {
+        XM_TRY(xm_network_from_worker(self->worker, &network));
     }
     plan.tensors = params->tensors;
     plan.tensor_count = params->tensor_count;

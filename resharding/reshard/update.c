@@ -246,12 +246,9 @@ xm_status_t xm_update_continue(xm_worker_t *worker, const xm_reshard_params_t *p
     if (XM_IS_NULL(worker) || XM_IS_NULL(update)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    status = XM_PARAMS_COPY(xm_reshard_params_t, &own, params);
-    if (status == XM_OK && previous != NULL && previous->spent) {
-        status = XM_INVALID("the update has been continued already");
-    }
-    if (status < 0) {
-        return status;
+    XM_TRY(XM_PARAMS_COPY(xm_reshard_params_t, &own, params));
+    if (previous != NULL && previous->spent) {
+        return XM_INVALID("the update has been continued already");
     }
     self = calloc(1, sizeof(*self));
     words = calloc((size_t)xm_worker_size(worker), sizeof(*words));
@@ -524,17 +521,13 @@ static void settle(xm_update_t *self)
 xm_status_t xm_update_commit(xm_update_t *update, int64_t deadline, xm_update_info_t *info)
 {
     xm_update_info_t own = XM_UPDATE_INFO_INIT;
-    xm_status_t status = XM_IS_NULL(update) ? XM_ERR_INVALID_ARGUMENT : XM_OK;
+    xm_status_t status;
 
-    if (status == XM_OK && update->spent) {
-        status = XM_INVALID("the update has been continued by another");
+    XM_TRY(XM_IS_NULL(update) ? XM_ERR_INVALID_ARGUMENT : XM_OK);
+    if (update->spent) {
+        return XM_INVALID("the update has been continued by another");
     }
-    if (status == XM_OK) {
-        status = begin(update, &own);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(begin(update, &own));
     status = xm_reshard_run(update->reshard, deadline);
     if (status == XM_OK) {
         find_rest(update);

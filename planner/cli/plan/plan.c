@@ -345,19 +345,13 @@ static xm_status_t run_like(const xm_cli_t *cli, const plan_options_t *o)
                             .json = &o->json};
     int64_t micro_batches[1];
     size_t count;
-    xm_status_t status;
 
     if (like.input == NULL) {
         return XM_INVALID("--like %s needs --model, or an input file of piper or dnn-partitioning",
                           o->like);
     }
-    status = refuse(cli, asking, "like");
-    if (status == XM_OK) {
-        status = refuse(cli, doing, "like");
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(refuse(cli, asking, "like"));
+    XM_TRY(refuse(cli, doing, "like"));
     like.output = o->output;
     like.bandwidth = (double)o->bandwidth;
     like.memory =

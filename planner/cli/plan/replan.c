@@ -40,15 +40,13 @@ static xm_status_t lose_hosts(const char *text, xm_cluster_profile_t **profile)
     int64_t lost[MOST_LOST];
     xm_cluster_profile_t *moved = NULL, *smaller = NULL;
     size_t count;
-    xm_status_t status = ap_command_parse_list("--lost", text, 0, lost, MOST_LOST, &count);
+    xm_status_t status;
 
-    for (size_t i = 0; i < count && status == XM_OK; ++i) {
+    XM_TRY(ap_command_parse_list("--lost", text, 0, lost, MOST_LOST, &count));
+    for (size_t i = 0; i < count; ++i) {
         if (lost[i] >= hosts) {
-            status = XM_INVALID("--lost: the cluster's hosts are 0 to %d", hosts - 1);
+            return XM_INVALID("--lost: the cluster's hosts are 0 to %d", hosts - 1);
         }
-    }
-    if (status != XM_OK) {
-        return status;
     }
     for (int h = 0; h < hosts; ++h) {
         left += !is_lost(lost, count, h);

@@ -215,7 +215,6 @@ static xm_status_t build_by_rule(hlo_build_t *b, const hlo_instruction_t *of, op
     const size_t terms = (size_t)rule->operands + (size_t)rule->results;
     int *tensors = xm_arena_get(&b->module->arena, terms, sizeof(int)), *ids, next = 0;
     bool reads = false;
-    xm_status_t status;
 
     if (tensors == NULL) {
         return hlo_no_memory();
@@ -234,12 +233,9 @@ static xm_status_t build_by_rule(hlo_build_t *b, const hlo_instruction_t *of, op
         *result = hlo_value_free(b, of->type);
         return *result == NULL ? hlo_no_memory() : XM_OK;
     }
-    status = hlo_emit(b, of, rule, tensors, ids);
-    if (status == XM_OK && hlo_slice_is(of->opcode, "custom-call")) {
-        status = hlo_build_demand(b, of, ids[0]);
-    }
-    if (status != XM_OK) {
-        return status;
+    XM_TRY(hlo_emit(b, of, rule, tensors, ids));
+    if (hlo_slice_is(of->opcode, "custom-call")) {
+        XM_TRY(hlo_build_demand(b, of, ids[0]));
     }
     *result = value_of(b, of->type, ids, &next);
     return *result == NULL ? hlo_no_memory() : XM_OK;

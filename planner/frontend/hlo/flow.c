@@ -408,14 +408,10 @@ xm_status_t hlo_build_while(hlo_build_t *b, const hlo_computation_t *in,
 {
     loop_t loop = {.of = of, .stands_in = in};
     double trips = 1;
-    xm_status_t status = hlo_attribute_computation(b->module, of, "condition", &loop.condition);
+    xm_status_t status = XM_OK;
 
-    if (status == XM_OK) {
-        status = hlo_attribute_computation(b->module, of, "body", &loop.body);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(hlo_attribute_computation(b->module, of, "condition", &loop.condition));
+    XM_TRY(hlo_attribute_computation(b->module, of, "body", &loop.body));
     if (!operand_type_same(of->type, init->type)) {
         return hlo_error(&b->module->text, of->at, "while: the operand is of another type");
     }

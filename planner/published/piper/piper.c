@@ -356,7 +356,6 @@ static xm_status_t price_and_trace(solver_t *solver, ap_piper_plan_t *plan)
     size_t count = (size_t)ap_ideals_count(solver->ideals);
     xm_arena_t *arena = &solver->arena;
     double seconds;
-    xm_status_t status;
 
     solver->first_option = xm_arena_get(arena, count + 1, sizeof(int));
     solver->least_at = xm_arena_get(arena, (size_t)solver->problem->node_count + 1, sizeof(double));
@@ -370,13 +369,8 @@ static xm_status_t price_and_trace(solver_t *solver, ap_piper_plan_t *plan)
                                       .arg = solver};
     solver->pricing.node_count = 0;
     memset(solver->pricing.inside, 0, (size_t)solver->problem->node_count * sizeof(bool));
-    status = ap_ideals_walk_init(&solver->walk, arena);
-    if (status == XM_OK) {
-        status = price_all(solver);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_ideals_walk_init(&solver->walk, arena));
+    XM_TRY(price_all(solver));
     plan->stages_priced = solver->option_count;
     seconds = bisect(solver);
     return seconds >= 0.0 ? trace(solver, seconds, plan)

@@ -352,8 +352,6 @@ static xm_status_t index_sources(ap_placement_groups_t *groups)
 static xm_status_t find_groups(const ap_placement_problem_t *problem, bool absorb, int *parent,
                                bool *forward, ap_placement_groups_t *groups)
 {
-    xm_status_t status;
-
     XM_TRY(join_colours(problem, parent, &groups->arena));
     for (int i = 0; i < problem->node_count; ++i) {
         int root = ap_set_root(parent, i);
@@ -361,17 +359,12 @@ static xm_status_t find_groups(const ap_placement_problem_t *problem, bool absor
         forward[root] = forward[root] || !problem->nodes[i].backward;
     }
     groups->order_count = forward_edges(problem, parent, forward, groups->order);
-    status = join_cycles(parent, problem->node_count, groups->order, groups->order_count,
-                         &groups->arena);
-    if (status == XM_OK && absorb) {
-        status = absorb_free(problem, parent, &groups->arena);
+    XM_TRY(join_cycles(parent, problem->node_count, groups->order, groups->order_count,
+                       &groups->arena));
+    if (absorb) {
+        XM_TRY(absorb_free(problem, parent, &groups->arena));
     }
-    if (status == XM_OK) {
-        status = number_groups(problem, parent, groups);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(number_groups(problem, parent, groups));
     for (int i = 0; i < groups->order_count; ++i) {
         groups->order[i].before = groups->group_of[groups->order[i].before];
         groups->order[i].after = groups->group_of[groups->order[i].after];

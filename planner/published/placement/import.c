@@ -79,17 +79,10 @@ static xm_status_t read_edge(ap_placement_problem_t *problem, const by_id_t *ids
     ap_placement_node_t *from;
     int64_t source, target;
     double cost;
-    xm_status_t status = ap_problem_edge(item, index, "cost", &source, &target, &cost);
 
-    if (status == XM_OK) {
-        status = find_node(problem, ids, index, source, &edge->before);
-    }
-    if (status == XM_OK) {
-        status = find_node(problem, ids, index, target, &edge->after);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_problem_edge(item, index, "cost", &source, &target, &cost));
+    XM_TRY(find_node(problem, ids, index, source, &edge->before));
+    XM_TRY(find_node(problem, ids, index, target, &edge->after));
     from = &problem->nodes[edge->before];
     if (!ap_problem_is_amount(cost) ||
         (from->transfer >= 0.0 && fabs(from->transfer - cost) > COST_TOLERANCE)) {

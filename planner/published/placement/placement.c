@@ -331,14 +331,10 @@ xm_status_t ap_placement_solve(const ap_placement_problem_t *problem, ap_placeme
     ap_placement_groups_t groups;
     ap_placement_t found = {0};
     int *device_of_group;
-    xm_status_t status = check_problem(problem);
+    xm_status_t status;
 
-    if (status == XM_OK) {
-        status = ap_placement_groups_create(problem, true, &groups);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(check_problem(problem));
+    XM_TRY(ap_placement_groups_create(problem, true, &groups));
     device_of_group = xm_arena_get(&groups.arena, (size_t)groups.count, sizeof(*device_of_group));
     status = device_of_group != NULL ? ap_placement_init(problem, &found) : no_memory(groups.count);
     if (status == XM_OK) {

@@ -323,12 +323,10 @@ static xm_status_t make_regular(xm_plan_t *plan, const xm_plan_params_t *params,
     const xm_planned_tensor_t *tensor = plan->tensors;
     int64_t limit = (int64_t)xm_schedule_chunk_limit(params), chunk = limit / tensor->element_size;
     xm_side_t *src = &regular->src, *dst = &regular->dst;
-    xm_status_t status = make_side(tensor->src, params->network, src);
+    xm_status_t status;
 
-    status = status == XM_OK ? make_side(tensor->dst, params->network, dst) : status;
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(make_side(tensor->src, params->network, src));
+    XM_TRY(make_side(tensor->dst, params->network, dst));
     regular->elements = common_elements(tensor->src, tensor->dst);
     chunk = chunk > 0 ? chunk : 1;
     regular->chunk_elements = chunk < regular->elements ? chunk : regular->elements;
