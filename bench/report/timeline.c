@@ -481,22 +481,13 @@ static xm_status_t collect(figure_t *figure)
     double latency = figure->local ? xm_network_host_latency(figure->network)
                                    : xm_network_nic_latency(figure->network);
     int64_t slack, end;
-    xm_status_t status = rb_lanes_create(lanes, &figure->planned);
 
     figure->latency_ns = (int64_t)(latency * 1e9);
     slack = figure->latency_ns + 1; /* the next message starts while the last is on its way */
-    if (status == XM_OK) {
-        status = rb_lanes_create(lanes, &figure->measured);
-    }
-    if (status == XM_OK) {
-        status = collect_planned(figure);
-    }
-    if (status == XM_OK) {
-        status = collect_measured(figure);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_lanes_create(lanes, &figure->planned));
+    XM_TRY(rb_lanes_create(lanes, &figure->measured));
+    XM_TRY(collect_planned(figure));
+    XM_TRY(collect_measured(figure));
     end = rb_lanes_end(&figure->planned);
     figure->end_ns = end > figure->end_ns ? end : figure->end_ns;
     end = rb_lanes_end(&figure->measured);

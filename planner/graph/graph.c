@@ -310,19 +310,13 @@ xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int
         return XM_ERR_INVALID_ARGUMENT;
     }
     ap_op_params_t own = AP_OP_PARAMS_INIT;
-    xm_status_t status = XM_PARAMS_COPY(ap_op_params_t, &own, params);
     ap_sharding_rule_t rule;
 
-    if (status == XM_OK) {
-        status = check_open(graph);
-    }
-    if (status == XM_OK) {
-        status = check_operands(graph, &own);
-    }
-    if (status == XM_OK) {
-        status = make_rule(graph, &own, &rule);
-    }
-    return status == XM_OK ? ap_graph_add_op_by_rule(graph, &own, &rule, results) : status;
+    XM_TRY(XM_PARAMS_COPY(ap_op_params_t, &own, params));
+    XM_TRY(check_open(graph));
+    XM_TRY(check_operands(graph, &own));
+    XM_TRY(make_rule(graph, &own, &rule));
+    return ap_graph_add_op_by_rule(graph, &own, &rule, results);
 }
 
 size_t ap_graph_terms(const ap_graph_t *graph)

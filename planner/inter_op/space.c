@@ -415,7 +415,6 @@ static xm_status_t open_boundaries(ap_inter_op_space_t *space)
 {
     const ap_inter_op_problem_t *problem = space->problem;
     size_t states = (size_t)space->states;
-    xm_status_t status;
 
     space->in_of = xm_arena_get(&space->arena, states, sizeof(int));
     space->out_of = xm_arena_get(&space->arena, states, sizeof(int));
@@ -425,19 +424,10 @@ static xm_status_t open_boundaries(ap_inter_op_space_t *space)
     XM_NEED_MEMORY(!space->arena.failed, "%zu states", states);
     space->in_ports = space->out_ports = 1;
     if (problem->boundary != NULL) {
-        status = read_ports(space, problem->out_port, space->out_of, &space->out_ports);
-        if (status == XM_OK) {
-            status = read_ports(space, problem->in_port, space->in_of, &space->in_ports);
-        }
-        if (status == XM_OK) {
-            status = number_rows(space);
-        }
-        if (status == XM_OK) {
-            status = number_places(space);
-        }
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(read_ports(space, problem->out_port, space->out_of, &space->out_ports));
+        XM_TRY(read_ports(space, problem->in_port, space->in_of, &space->in_ports));
+        XM_TRY(number_rows(space));
+        XM_TRY(number_places(space));
         space->block = xm_arena_get(&space->arena, (size_t)space->rows * (size_t)space->places,
                                     sizeof(*space->block));
         XM_NEED_MEMORY(space->block, "the boundary table");

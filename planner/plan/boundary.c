@@ -152,22 +152,15 @@ xm_status_t ap_plan_check_boundary(const ap_plan_t *plan, int index)
     const double times[] = {boundary->forward, boundary->backward, boundary->bound,
                             (double)boundary->net_bytes};
     char place[40];
-    xm_status_t status = XM_OK;
 
     (void)snprintf(place, sizeof(place), "reshardings[%d]", index);
-    for (int i = 0; i <= boundary->more_count && status == XM_OK; ++i) {
+    for (int i = 0; i <= boundary->more_count; ++i) {
         const ap_plan_tensor_t tensor = ap_plan_boundary_tensor(boundary, i);
 
-        status = check_tensor(place, &tensor);
+        XM_TRY(check_tensor(place, &tensor));
     }
-    if (status == XM_OK) {
-        status = ap_plan_check_times(place, times, sizeof(times) / sizeof(times[0]));
-    }
-    if (status == XM_OK) {
-        status = check_links(plan, place, boundary);
-    }
-    if (status == XM_OK) {
-        status = check_stages(plan, place, index);
-    }
-    return status == XM_OK ? check_tensors(plan, place, boundary) : status;
+    XM_TRY(ap_plan_check_times(place, times, sizeof(times) / sizeof(times[0])));
+    XM_TRY(check_links(plan, place, boundary));
+    XM_TRY(check_stages(plan, place, index));
+    return check_tensors(plan, place, boundary);
 }

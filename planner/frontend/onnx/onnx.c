@@ -128,32 +128,25 @@ static xm_status_t set_loss(onnx_build_t *b)
  * when all is read. */
 static xm_status_t build(onnx_build_t *b)
 {
-    xm_status_t status = list_declared(b);
-
-    if (status == XM_OK) {
-        status = add_initializers(b);
-    }
-    if (status == XM_OK) {
-        status = add_inputs(b);
-    }
+    XM_TRY(list_declared(b));
+    XM_TRY(add_initializers(b));
+    XM_TRY(add_inputs(b));
     b->nodes = b->proto->node;
     b->node_count = b->proto->n_node;
-    for (size_t i = 0; i < b->node_count && status == XM_OK; ++i) {
-        status = onnx_build_node(b, i, NULL, NULL);
+    for (size_t i = 0; i < b->node_count; ++i) {
+        XM_TRY(onnx_build_node(b, i, NULL, NULL));
     }
-    if (status == XM_OK && ap_graph_ops(b->graph) == 0) {
+    if (ap_graph_ops(b->graph) == 0) {
         return XM_MALFORMED("%s: the model computes nothing from its inputs", b->file);
     }
-    if (status == XM_OK) {
-        status = set_loss(b);
-    }
-    for (size_t i = 0; status == XM_OK && b->params != NULL && i < b->params->dim_count; ++i) {
+    XM_TRY(set_loss(b));
+    for (size_t i = 0; b->params != NULL && i < b->params->dim_count; ++i) {
         if (!b->bound[i]) {
             return XM_NOT_FOUND("%s: --dim %s: no dimension is called that", b->file,
                                 b->params->dims[i]);
         }
     }
-    return status == XM_OK ? ap_graph_finish(b->graph) : status;
+    return ap_graph_finish(b->graph);
 }
 
 /* Each must be "name=size", so that bound_size() need not check again. */
