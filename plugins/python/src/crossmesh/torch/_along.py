@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as functional
 
-from ._lowering import Letters, handles
+from ._lowering import Letters, handles, reduced
 from ._operators import Recorder, Term, Value, elements
 
 Run = Callable[..., torch.Tensor]
@@ -74,19 +74,9 @@ def _sort(recorder: Recorder, a: SimpleNamespace, dtype: torch.dtype) -> tuple[V
 
 
 def _reduced(recorder: Recorder, a: SimpleNamespace, dims: Any, dtype: torch.dtype, run: Run) -> Value:
-    value, keep = a.self, getattr(a, "keepdim", False)
-    letters = Letters()
-    term = letters.take(value.rank)
-    over = {d % value.rank for d in ([dims] if isinstance(dims, int) else dims)} if dims not in (None, []) else set(range(value.rank))
-    result, sizes = [], {}
-    for d, letter in enumerate(term):
-        if d not in over:
-            result.append(letter)
-        elif keep:
-            result += letters.take(1)
-            sizes[result[-1]] = 1
+    over, term, result, sizes = reduced(a.self, dims, getattr(a, "keepdim", False))
     whole = "".join(term[d] for d in over) + "".join(sizes)
-    return _emit(recorder, [(value, term)], tuple(result), dtype, run, sizes=sizes, whole=whole)
+    return _emit(recorder, [(a.self, term)], result, dtype, run, sizes=sizes, whole=whole)
 
 
 @handles("logsumexp", "amax", "amin")

@@ -42,6 +42,23 @@ class Letters:
         return taken
 
 
+def reduced(value: Value, dims: Any, keep: bool) -> tuple[list[int], Term, Term, dict[str, int]]:
+    """The dimensions that a reduction goes over, the terms of operand and result, and the sizes of what stays as 1."""
+    letters = Letters()
+    term = letters.take(value.rank)
+    given = [dims] if isinstance(dims, int) else dims
+    over = sorted({dim % value.rank for dim in given} if given else set(range(value.rank)))
+    result: list[str] = []
+    sizes: dict[str, int] = {}
+    for dim, letter in enumerate(term):
+        if dim not in over:
+            result.append(letter)
+        elif keep:
+            result += letters.take(1)
+            sizes[result[-1]] = 1
+    return over, term, tuple(result), sizes
+
+
 def _broadcast(letters: Letters, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Term], Term]:
     """Terms of operands that are broadcast to one shape, and that of the result."""
     rank = max((len(shape) for shape in shapes), default=0)
@@ -304,18 +321,7 @@ def _sum_over(
     recorder: Recorder, value: Value, dims: Any, keep: bool, dtype: torch.dtype, mean: bool = False, suffix: str = ""
 ) -> Value:
     """A mean is a sum of what is already divided: so parts of it add up to the whole."""
-    letters = Letters()
-    term = letters.take(value.rank)
-    over = sorted({dim % value.rank for dim in dims} if dims else set(range(value.rank)))
-    result: list[str] = []
-    sizes = {}
-    for dim, letter in enumerate(term):
-        if dim not in over:
-            result.append(letter)
-        elif keep:
-            result += letters.take(1)
-            sizes[result[-1]] = 1
-
+    over, term, result, sizes = reduced(value, dims, keep)
     count = elements([value.shape[dim] for dim in over])
 
     def run(parts: list[torch.Tensor], _: Local) -> torch.Tensor:
@@ -323,7 +329,7 @@ def _sum_over(
         return made / count if mean else made
 
     return recorder.emit(
-        "reduce", run, [(value, term)], tuple(result), dtype,
+        "reduce", run, [(value, term)], result, dtype,
         suffix=suffix, sizes=sizes, linear=True, flops=float(elements(value.shape)),
     )  # fmt: skip
 
