@@ -49,7 +49,7 @@ struct xm_path_probe {
     xm_detector_t *detector;
     const xm_endpoints_t *endpoints;
     const int *job_rank;
-    int64_t interval, rail_timeout; /* the latter: until a rank is doubted */
+    int64_t interval, doubtful; /* the latter: waiting for so long, a rank is doubted */
     int64_t next;
     slot_t *slots;
 };
@@ -96,7 +96,7 @@ xm_status_t xm_path_probe_create(xm_transport_t *transport, xm_detector_t *detec
     self->endpoints = endpoints;
     self->job_rank = job_rank;
     self->interval = (int64_t)(interval * 1e9);
-    self->rail_timeout = self->interval / 2;
+    self->doubtful = self->interval / 2;
     *path_probe = self;
     return XM_OK;
 }
@@ -221,7 +221,7 @@ static void look_at(xm_path_probe_t *self, int rank, int64_t now, xm_bootstrap_f
         slot->moved = moved;
         return;
     }
-    if (now - slot->since >= self->rail_timeout) {
+    if (now - slot->since >= self->doubtful) {
         xm_detector_watch(self->detector, self->job_rank[rank], true);
         if (slot->doubt == CONTENT) {
             begin_doubt(self, rank);
@@ -287,7 +287,7 @@ int64_t xm_path_probe_look(xm_path_probe_t *path_probe, int64_t now, xm_bootstra
     if (now < path_probe->next) {
         return path_probe->next;
     }
-    path_probe->next = now + path_probe->rail_timeout / 2;
+    path_probe->next = now + path_probe->doubtful / 2;
     for (int rank = 0; rank < path_probe->transport->size && fault->status == XM_OK; ++rank) {
         if (rank != path_probe->transport->rank) {
             look_at(path_probe, rank, now, fault);

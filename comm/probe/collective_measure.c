@@ -20,7 +20,7 @@ enum { MAX_SAMPLES = 96, MAX_BATCH = 1000, TRIES = 2, SENTENCE = 500 };
 static const double shortest = 1e-3, no_warming = 20e-3;
 
 /* How often a size may take its share of the time, all samples together. */
-static const double rail_timeout = 4;
+static const double shares = 4;
 
 /* ---- agreement --------------------------------------------------------------------------------
  */
@@ -377,7 +377,7 @@ static xm_status_t sample(trial_t *trial, const xm_collective_effort_t *effort, 
         if (status < 0) {
             return status;
         }
-        *too_long = may_end && first * least > rail_timeout * effort->seconds;
+        *too_long = may_end && first * least > shares * effort->seconds;
         if (!*too_long) {
             break;
         }

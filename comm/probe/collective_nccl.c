@@ -57,32 +57,32 @@ static void abort_comm(nccl_t *nccl)
 /* One wait: until a deadline, and while all ranks are there. */
 typedef struct {
     double started, looked;
-} rail_timeout_t;
+} wait_t;
 
-static rail_timeout_t begin_wait(void)
+static wait_t begin_wait(void)
 {
     double now = xm_clock_seconds();
 
-    return (rail_timeout_t){.started = now, .looked = now};
+    return (wait_t){.started = now, .looked = now};
 }
 
 /* Decides whether a wait goes on. XM_OK: yes. */
-static xm_status_t keep_waiting(const nccl_t *nccl, rail_timeout_t *rail_timeout, const char *what)
+static xm_status_t keep_waiting(const nccl_t *nccl, wait_t *wait, const char *what)
 {
     const xm_collective_job_t *job = nccl->job;
     double now = xm_clock_seconds(), limit = job->timeout * share_of_timeout;
 
-    if (now - rail_timeout->started > limit) {
+    if (now - wait->started > limit) {
         return xm_error_set(XM_ERR_TIMEOUT, "NCCL: %s of %d devices has not ended in %g s", what,
                             nccl->axis.size, limit);
     }
-    if (now - rail_timeout->looked > look_around && job->alive != NULL) {
+    if (now - wait->looked > look_around && job->alive != NULL) {
         xm_status_t status = job->alive(job->context);
 
         if (status < 0) {
             return status;
         }
-        rail_timeout->looked = now;
+        wait->looked = now;
     }
     (void)sched_yield();
     return XM_OK;
@@ -92,7 +92,7 @@ static xm_status_t keep_waiting(const nccl_t *nccl, rail_timeout_t *rail_timeout
  * before. */
 static xm_status_t settle(nccl_t *nccl, const char *what, int result)
 {
-    rail_timeout_t rail_timeout = begin_wait();
+    wait_t wait = begin_wait();
     xm_status_t status = XM_OK;
 
     while (status == XM_OK && result == XM_NCCL_IN_PROGRESS && nccl->comm != NULL) {
@@ -102,7 +102,7 @@ static xm_status_t settle(nccl_t *nccl, const char *what, int result)
             return xm_nccl_error(&nccl->api, nccl->comm, "ncclCommGetAsyncError", asked);
         }
         if (result == XM_NCCL_IN_PROGRESS) {
-            status = keep_waiting(nccl, &rail_timeout, what);
+            status = keep_waiting(nccl, &wait, what);
         }
     }
     if (status == XM_OK && result != XM_NCCL_SUCCESS) {
@@ -265,7 +265,7 @@ static xm_status_t launch(nccl_t *nccl, const xm_collective_call_t *call)
  * waits. */
 static xm_status_t await(nccl_t *nccl, const char *what)
 {
-    rail_timeout_t rail_timeout = begin_wait();
+    wait_t wait = begin_wait();
     xm_status_t status = xm_memory_mark_set(nccl->mark, nccl->queue);
 
     while (status == XM_OK) {
@@ -280,7 +280,7 @@ static xm_status_t await(nccl_t *nccl, const char *what)
         if (result != XM_NCCL_SUCCESS && result != XM_NCCL_IN_PROGRESS) {
             return xm_nccl_error(&nccl->api, nccl->comm, what, result);
         }
-        status = keep_waiting(nccl, &rail_timeout, what);
+        status = keep_waiting(nccl, &wait, what);
     }
     return status;
 }

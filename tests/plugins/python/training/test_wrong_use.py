@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -69,7 +70,30 @@ def used_wrongly(rank, made, others):
     assert torch.nn.utils.clip_grad_norm_([lone], 1.0).item() == 2.0  # what is not ours is left to torch
     applied.close()
     refused(lambda: applied.step(ids, target), "was closed: apply() it again")
+    fails_alone(rank, apply(make(), made), ids, target)
     torch_case.leave()
+
+
+def fails_alone(rank, applied, ids, target):
+    """What fails on one rank in the middle of a step: the other hears of it when that closes, and goes on."""
+
+    def fails(*_):
+        raise ValueError("only here")
+
+    if rank == 0:
+        applied.stages[0].forward_pass = fails
+    began = time.monotonic()
+    try:
+        applied.step(ids, target)
+        raise AssertionError("a step without its first stage")
+    except ValueError as error:
+        assert rank == 0 and str(error) == "only here", error
+    except errors.CrossmeshError as error:
+        assert rank == 1, error
+        assert "rank 0" in str(error), error
+    finally:
+        applied.close()
+    assert time.monotonic() - began < float(os.environ["XM_TIMEOUT"]) / 2
 
 
 class WrongUse(unittest.TestCase):

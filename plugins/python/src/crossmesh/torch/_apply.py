@@ -276,11 +276,11 @@ def _laid_out(
     parameters = {name: _distributed(values[name], mesh, p, place) for name, p in placements.items()}
     stages, late = {}, plan.program.late()
     for number in plan.devices[mine]:
-        leaves = {entry.tensor: entry.src for entry in plan.boundaries if entry.source == number}
+        leaves = [(entry.tensor, entry.src) for entry in plan.boundaries if entry.source == number]
         stages[number] = StageModule(
             plan.stages[number], mesh, {name: parameters[name] for name in plan.stages[number].parameters},
-            arrives={entry.tensor: entry.dst for entry in plan.boundaries if entry.target == number},
-            leaves=leaves or {plan.program.loss: (Replicate(),) * mesh.ndim}, late=set() if leaves else late,
+            arrives=[(entry.tensor, entry.dst) for entry in plan.boundaries if entry.target == number],
+            leaves=leaves or [(plan.program.loss, (Replicate(),) * mesh.ndim)], late=set() if leaves else late,
             device=place, seed=seed,
         )  # fmt: skip
     device_of = devices_of(plan.order)

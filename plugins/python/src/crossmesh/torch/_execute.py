@@ -17,7 +17,7 @@ from ..job import Job
 from ..plan import Plan as Reshardings
 from ..plan import TensorSpec
 from ._describe import dtype_name
-from ._partition import StageModule, redistributed
+from ._partition import End, StageModule, Values, redistributed
 from ._plan import Boundary
 from ._schedule import Order, in_flight
 from .pipeline import Boundary as Ends
@@ -25,7 +25,6 @@ from .pipeline import Way
 
 __all__ = ["Crossing", "Executor", "LocalCrossing"]
 
-Values = dict[str, torch.Tensor]
 
 
 class LocalCrossing:
@@ -41,14 +40,18 @@ class LocalCrossing:
         self._back.clear()
 
     def send(self, k: int, values: Values) -> None:
-        self._there[k] = {t.tensor: redistributed(values[t.tensor], self._mesh, t.src, t.dst) for t in self.tensors}
+        self._there[k] = {
+            (t.tensor, t.dst): redistributed(values[t.tensor, t.src], self._mesh, t.src, t.dst) for t in self.tensors
+        }
 
     def arrived(self, k: int) -> Values:
         return self._there.pop(k)
 
     def send_back(self, k: int, grads: Values) -> None:
         self._back[k] = {
-            t.tensor: redistributed(grads[t.tensor], self._mesh, t.dst, t.src) for t in self.tensors if t.tensor in grads
+            (t.tensor, t.src): redistributed(grads[t.tensor, t.dst], self._mesh, t.dst, t.src)
+            for t in self.tensors
+            if (t.tensor, t.dst) in grads
         }
 
     def come_back(self, k: int) -> Values:
@@ -98,8 +101,8 @@ class Crossing:
 
         made = []
         for _ in range(self._slots):
-            send = {t.tensor: part(spec.src, t) for spec, t in zip(specs, tensors)}
-            receive = {t.tensor: part(spec.dst, t) for spec, t in zip(specs, tensors)}
+            send = {t: part(spec.src, t) for spec, t in zip(specs, tensors)}
+            receive = {t: part(spec.dst, t) for spec, t in zip(specs, tensors)}
             made.append(Way(job, plan, send, receive, dtype=dtype))
         return made
 
@@ -118,24 +121,24 @@ class Crossing:
                 self._back[after % self._slots].post(self._timeout)
 
     def send(self, k: int, values: Values) -> None:
-        self._there[k % self._slots].send(values, self._timeout)
+        self._there[k % self._slots].send({t: values[t.tensor, t.src] for t in self.tensors}, self._timeout)
 
     def arrived(self, k: int) -> Values:
-        return self._there[k % self._slots].received()
+        return {(t.tensor, t.dst): value for t, value in self._there[k % self._slots].received().items()}
 
     def send_back(self, k: int, grads: Values) -> None:
         if self._back:
-            self._back[k % self._slots].send(grads, self._timeout)
+            self._back[k % self._slots].send({t: grads.get((t.tensor, t.dst)) for t in self.tensors}, self._timeout)
 
     def come_back(self, k: int) -> Values:
-        return self._back[k % self._slots].received() if self._back else {}
+        return {(t.tensor, t.src): value for t, value in self._back[k % self._slots].received().items()} if self._back else {}
 
     def wait(self) -> None:
         for way in (*self._there, *self._back):
             way.wait()
 
     def close(self) -> None:
-        self.wait()
+        """What is still under way, since a step has failed, is given up here and on the other ranks."""
         for way in (*self._there, *self._back):
             way.close()
 
@@ -199,13 +202,13 @@ class Executor:
         if kind == "W":
             module.weight_pass(k)
         else:
-            grads: dict[str, list[torch.Tensor]] = {}
+            grads: dict[End, list[torch.Tensor]] = {}
             for crossing in self._out[stage]:
-                for name, grad in crossing.come_back(k).items():
-                    grads.setdefault(name, []).append(grad)
+                for end, grad in crossing.come_back(k).items():
+                    grads.setdefault(end, []).append(grad)
             found = module.backward_pass(k, grads, split=kind == "I")
             for crossing in self._into[stage]:
-                crossing.send_back(k, {t.tensor: found[t.tensor] for t in crossing.tensors if t.tensor in found})
+                crossing.send_back(k, found)
         if kind != "I":
             for crossing in (*self._into[stage], *self._out[stage]):
                 crossing.release(k)

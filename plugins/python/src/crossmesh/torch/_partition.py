@@ -27,6 +27,8 @@ from ._sums import Steps, add_up, axes_of
 __all__ = ["BUCKET", "StageModule", "bucket_bytes", "cut_out", "redistributed", "register"]
 
 Placements = tuple[Placement, ...]
+End = tuple[str, Placements]  # of a boundary: a tensor may pass in several layouts, one for each reader
+Values = dict[End, torch.Tensor]
 
 # Bytes of gradients that are added up together, while the backward pass finds the next. The first that are found begin
 # early; more than in one of the others would no longer make them quicker.
@@ -203,8 +205,8 @@ class _Operation:
 class _Held:
     """What the forward pass of a micro-batch leaves for its backward pass."""
 
-    arrived: dict[str, torch.Tensor]
-    ends: dict[str, torch.Tensor]
+    arrived: Values
+    ends: Values
     operations: list[_Operation]
 
 
@@ -249,8 +251,8 @@ class StageModule:
         mesh: DeviceMesh,
         parameters: dict[str, torch.nn.Parameter],
         *,
-        arrives: dict[str, Placements],  # what comes from stages before
-        leaves: dict[str, Placements],  # what goes to others, or the loss
+        arrives: Sequence[End],  # what comes from stages before
+        leaves: Sequence[End],  # what goes to others, or the loss
         late: set[str],  # operators that nothing but the loss needs, see Program.late()
         device: torch.device,
         seed: int,
@@ -280,7 +282,7 @@ class StageModule:
         return uses
 
     def _compile(self, stage: Stage, parameters: dict[str, torch.nn.Parameter]) -> list[_Step]:
-        kept: dict[str, Placements] = dict(self._arrives)
+        kept: dict[str, Placements] = dict(reversed(self._arrives))  # of a tensor that comes twice, the first
         for name, uses in self._uses(stage).items():
             # One sum at the end of the step is enough where all uses see the parameter alike.
             places = tuple(getattr(parameters[name], "placements"))
@@ -296,16 +298,16 @@ class StageModule:
             else:
                 steps.append(self._step(placed, kept))
                 kept[placed.name] = placed.result
-        for name in self._leaves:
+        for name, _ in self._leaves:
             if name not in kept:
                 raise InputError(f"stage of ranks {stage.ranks}: '{name}' is not computed in it")
         self._late = late
         self._ends = {
-            name: None if late else _way(self.mesh, kept[name], places, places, kept[name])
-            for name, places in self._leaves.items()
+            (name, places): None if late else _way(self.mesh, kept[name], places, places, kept[name])
+            for name, places in self._leaves
         }
         steps = self._merged(steps)
-        seen = set(self._leaves)
+        seen = {name for name, _ in self._leaves}
         for step in reversed(steps):
             names = {read.key for read in step.reads if read.kind == "result"}
             step.last = sorted(names - seen)
@@ -314,7 +316,7 @@ class StageModule:
 
     def _merged(self, steps: list[_Step]) -> list[_Step]:
         """With operators as torch runs them: a product and its bias are one, where nothing comes between."""
-        readers: dict[str, int] = dict.fromkeys(self._leaves, 1)
+        readers: dict[str, int] = {name: 1 for name, _ in self._leaves}
         for read in (read for step in steps for read in step.reads):
             readers[read.key] = readers.get(read.key, 0) + 1
         found: dict[str, _Step] = {}
@@ -422,8 +424,8 @@ class StageModule:
             parameter.begin()
         self.draws.step += 1
 
-    def _run(self, k: int, arrived: dict[str, torch.Tensor]) -> _Held:
-        results, operations = dict(arrived), []
+    def _run(self, k: int, arrived: Values) -> _Held:
+        results, operations = {name: arrived[name, places] for name, places in reversed(self._arrives)}, []
         moved: dict[str, dict[_Way | None, torch.Tensor]] = {}
         self.draws.micro_batch = k
         for step in self._steps:
@@ -436,10 +438,10 @@ class StageModule:
             for name in step.last:
                 results.pop(name, None)
                 moved.pop(name, None)
-        ends = {name: results[name] if way is None else way(results[name]) for name, way in self._ends.items()}
+        ends = {end: results[end[0]] if way is None else way(results[end[0]]) for end, way in self._ends.items()}
         return _Held(arrived, ends, operations)
 
-    def forward_pass(self, k: int, arrived: dict[str, torch.Tensor], training: bool) -> dict[str, torch.Tensor]:
+    def forward_pass(self, k: int, arrived: Values, training: bool) -> Values:
         """What leaves, of micro-batch k. A stage that recomputes keeps what arrived, and nothing else."""
         if not training or self._recompute:
             with torch.no_grad():
@@ -451,7 +453,7 @@ class StageModule:
         self._held[k] = held = self._run(k, leaves)
         return {name: value.detach() for name, value in held.ends.items()}
 
-    def backward_pass(self, k: int, grads: dict[str, list[torch.Tensor]], split: bool) -> dict[str, torch.Tensor]:
+    def backward_pass(self, k: int, grads: dict[End, list[torch.Tensor]], split: bool) -> Values:
         """Gradients of what arrived. `grads` are those of what has left, one from each place; the loss has none. Split,
         those of parameters are left to weight_pass(): what they need is kept."""
         held = self._held[k]

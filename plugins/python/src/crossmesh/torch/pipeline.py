@@ -60,11 +60,11 @@ class Boundary:
 
 
 class Way:
-    """One direction of a boundary for one micro-batch: a persistent reshard and this rank's buffers, by tensor; None of
-    those that it does not have."""
+    """One direction of a boundary for one micro-batch: a persistent reshard and this rank's buffers, by whatever names a
+    tensor; None of those that it does not have."""
 
     def __init__(
-        self, job: Job, plan: Plan, send: Mapping[str, torch.Tensor | None], receive: Mapping[str, torch.Tensor | None],
+        self, job: Job, plan: Plan, send: Mapping[Any, torch.Tensor | None], receive: Mapping[Any, torch.Tensor | None],
         **how: Any,
     ) -> None:  # fmt: skip
         self._send, self._receive = dict(send), dict(receive)
@@ -84,7 +84,7 @@ class Way:
         buffers = [tensor for side in (self._send, self._receive) for tensor in side.values() if tensor is not None]
         self._request = self._reshard.post(timeout=timeout, stream=_stream(buffers))
 
-    def send(self, tensors: Mapping[str, torch.Tensor | None], timeout: float | None) -> None:
+    def send(self, tensors: Mapping[Any, torch.Tensor | None], timeout: float | None) -> None:
         """The buffers may be in use until the last send of them has ended. What has no value is sent as zeros."""
         self.wait()
         with torch.no_grad():
@@ -97,7 +97,7 @@ class Way:
                     buffer.copy_(value)
         self.post(timeout)
 
-    def received(self) -> dict[str, torch.Tensor]:
+    def received(self) -> dict[Any, torch.Tensor]:
         self.wait()
         return {name: tensor for name, tensor in self._receive.items() if tensor is not None}
 
