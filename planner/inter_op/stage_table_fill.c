@@ -65,33 +65,39 @@ static void store(ap_stage_table_t *table, const ap_stage_query_t *query, int su
     table->successors[at] = ap_stage_table_successors(table, query->first, submesh, cost);
 }
 
+/* What the plans so far of a configuration allow, and cost at most. */
+typedef struct reached {
+    int successors; /* stages that may follow; -1: none fits */
+    double dearest; /* objective of the leanest */
+} reached_t;
+
 /* Prices one configuration in the memory levels of one recompute mode, from the level without a
  * limit on. Levels that the last plan serves already, or that no pipeline has a use for, are left
- * out; so where memory is no matter there is one question. *successors: how many stages the plans
- * so far allow. */
+ * out; so where memory is no matter there is one question. */
 static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query, int submesh,
-                               int config, int level, int *successors)
+                               int config, int level, reached_t *reached)
 {
     int most = ap_stage_table_most_successors(table, query->first, query->last, submesh);
     int least = query->last < table->layers - 1 ? 1 : 0,
         recompute_mode = table->levels[level].recompute_mode;
-    int room = table->room[ap_stage_table_cell(table, query->first, query->last, submesh) *
-                               (size_t)table->recompute_modes +
-                           (size_t)recompute_mode];
+    size_t cell = ap_stage_table_cell(table, query->first, query->last, submesh) *
+                      (size_t)table->recompute_modes +
+                  (size_t)recompute_mode;
+    int room = table->room[cell];
     ap_stage_cost_t cost;
 
-    /* A second recompute mode costs more time, so it is of use only if it can allow more stages. */
-    if (room < least || (level > 0 && room <= *successors) ||
-        table->least[ap_stage_table_cell(table, query->first, query->last, submesh) *
-                         (size_t)table->recompute_modes +
-                     (size_t)recompute_mode] > query->worth) {
+    /* A second recompute mode takes longer than plans that keep everything, so it is of use only
+     * if it can allow more stages, or where keeping everything in less memory takes longer yet. */
+    if (room < least || table->least[cell] > query->worth ||
+        (level > 0 && room <= reached->successors && table->least[cell] >= reached->dearest)) {
         return XM_OK;
     }
     query->memory_limit = 0.0;
     query->in_flight = 1;
     XM_TRY(ap_stage_table_ask(table, recompute_mode, submesh, query, &cost));
-    *successors = ap_stage_table_successors(table, query->first, submesh, &cost);
     store(table, query, submesh, config + level, &cost);
+    *reached = (reached_t){ap_stage_table_successors(table, query->first, submesh, &cost),
+                           ap_stage_objective(&cost, table->accumulated)};
     /* Levels are in the order of the stages that they plan for. */
     for (++level;
          level < table->level_count && table->levels[level].recompute_mode == recompute_mode;
@@ -99,12 +105,12 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
         int wanted = table->levels[level].successors;
 
         /* Leaner plans take no less time. */
-        if (ap_stage_objective(&cost, table->accumulated) > query->worth) {
+        if (reached->dearest > query->worth) {
             break;
         }
         /* The last plan allows enough already; or the level is for the end of the pipeline and this
          * stage is not there. */
-        if (*successors >= most || wanted <= *successors || wanted < least) {
+        if (reached->successors >= most || wanted <= reached->successors || wanted < least) {
             continue;
         }
         query->memory_limit = ap_stage_table_memory(table, submesh);
@@ -115,27 +121,26 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
             break;
         }
         XM_TRY(ap_stage_table_ask(table, recompute_mode, submesh, query, &cost));
-        *successors = ap_stage_table_successors(table, query->first, submesh, &cost);
         store(table, query, submesh, config + level, &cost);
+        *reached = (reached_t){ap_stage_table_successors(table, query->first, submesh, &cost),
+                               ap_stage_objective(&cost, table->accumulated)};
     }
     return XM_OK;
 }
 
-/* Prices one configuration in all recompute modes, until the stages after it are as many as there
- * can be. A mode that has no plan at all is skipped. */
+/* Prices one configuration in all recompute modes. A mode that has no plan at all is skipped. */
 static xm_status_t fill_config(ap_stage_table_t *table, ap_stage_query_t *query, int submesh,
                                int config)
 {
-    int most = ap_stage_table_most_successors(table, query->first, query->last, submesh);
-    int allowed = -1;
+    reached_t reached = {-1, INFINITY};
     xm_status_t status = XM_OK;
 
-    for (int level = 0; level < table->level_count && allowed < most; ++level) {
+    for (int level = 0; level < table->level_count; ++level) {
         if (table->levels[level].successors >= 0) {
             continue;
         }
         /* A mode without a plan here is no error: its entries stay infinite. */
-        status = fill_levels(table, query, submesh, config, level, &allowed);
+        status = fill_levels(table, query, submesh, config, level, &reached);
         if (status != XM_OK && status != XM_ERR_NO_SOLUTION) {
             return status;
         }

@@ -31,7 +31,7 @@ enum { MOST_AT_ONCE = 8 /* trials */ };
 static xm_status_t list_schedules(ap_planner_run_t *run)
 {
     static const ap_schedule_kind_t distinct[] = {AP_SCHEDULE_1F1B, AP_SCHEDULE_EAGER_1F1B_W,
-                                                  AP_SCHEDULE_ZB_H1};
+                                                  AP_SCHEDULE_ZB_H1, AP_SCHEDULE_ZB_H2};
     const char *name = run->params->schedule;
     ap_schedule_kind_t kind = AP_SCHEDULE_1F1B;
     xm_status_t status = XM_OK;
