@@ -44,7 +44,7 @@ def alone(make, loss, batches, micro_batches=1, rate=3e-3):
 def train(made, make, batches, expected, rate=3e-3, **how):
     """As many steps of a plan, and the comparison."""
     applied = apply(make(), made, **how)
-    optimizer = torch.optim.AdamW(applied.parameters(), lr=rate)
+    optimizer = applied.optimizer(torch.optim.AdamW, lr=rate)
     losses, norms = [], []
     for batch in batches:
         optimizer.zero_grad()

@@ -76,7 +76,9 @@ class Optimizer:
         **options: Any,
     ) -> None:  # fmt: skip
         self._shares = {name: _Share(parameter, cut) for name, parameter in parameters.items() if parameter.requires_grad}
-        self.inner = factory([share.own for share in self._shares.values()], **options)
+        # Those of torch want one parameter at least, and a stage may have none.
+        own = [share.own for share in self._shares.values()] or [torch.nn.Parameter(torch.empty(0))]
+        self.inner = factory(own, **options)
 
     def zero_grad(self) -> None:
         for share in self._shares.values():
