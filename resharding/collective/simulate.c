@@ -4,99 +4,74 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* A move leaves its resources, or (`arrives`) has come. */
+/* A move waits for its resources, leaves them (at `at`), or (`arrives`) comes: each is in one heap
+ * at a time. Numbers of moves begin at 1 here. */
 typedef struct {
     double at;
-    uint32_t move;
+    uint32_t left, right;
     bool arrives;
-} event_t;
+} node_t;
 
-typedef struct {
-    uint32_t *moves; /* a heap: the first of the list on top */
-    size_t count, room;
-} queue_t;
-
+/* Ports of a dimension and direction are a kind, and have numbers in it. A move between two ports
+ * waits at both, for a pair of a number and its peer's; one that takes a port or a link alone has
+ * the peer `width - 1`, which is always idle. */
 typedef struct {
     const xm_program_t *program;
     const xm_interconnect_t *net;
     xm_dependencies_t dependencies;
-    xm_occupied_t *use; /* by move; without a dimension until it is first asked for */
     int64_t bytes;
-    event_t *events; /* a heap by time, then by move */
-    size_t count, room;
-    queue_t *waiting; /* by resource: moves that could begin but for it */
-    bool *busy;       /* by resource */
-    double *credit;   /* by resource: bytes of its burst that were left at `since` */
+    node_t *nodes;     /* by move */
+    uint32_t events;   /* a heap by time, then by move */
+    uint32_t *waiting; /* by resource that sends, or is alone, and peer: a heap by move */
+    uint64_t *peers;   /* by resource: of which peers moves wait, as bits */
+    uint64_t *idle;    /* by kind: which are free, as bits */
+    size_t width, words;
+    bool *busy;     /* by resource */
+    double *credit; /* by resource: bytes of its burst that were left at `since` */
     double *since;
     double *processor; /* when each is free */
     double now;
-    size_t arrived;
     xm_status_t status;
 } simulation_t;
 
-static bool earlier(const event_t *a, const event_t *b)
+static bool earlier(const node_t *nodes, uint32_t a, uint32_t b)
 {
-    return a->at < b->at || (!(b->at < a->at) && a->move < b->move);
+    return nodes[a].at < nodes[b].at || (!(nodes[b].at < nodes[a].at) && a < b);
 }
 
-static void push_event(simulation_t *s, event_t event)
+/* Skew heaps (Sleator and Tarjan): the way down both is swapped as it is gone. */
+static uint32_t merge(node_t *nodes, uint32_t a, uint32_t b)
 {
-    size_t i = s->count;
+    uint32_t root = 0, *at = &root;
 
-    if (!xm_array_reserve(&s->events, &s->room, s->count + 1, sizeof(event))) {
-        s->status = XM_NO_MEMORY("simulating %zu moves", s->program->count);
-        return;
+    while (a != 0 && b != 0) {
+        bool a_first = earlier(nodes, a, b);
+        uint32_t first = a_first ? a : b, right = nodes[first].right;
+
+        b = a_first ? b : a;
+        a = right;
+        *at = first;
+        nodes[first].right = nodes[first].left;
+        at = &nodes[first].left;
     }
-    for (++s->count; i > 0 && earlier(&event, &s->events[(i - 1) / 2]); i = (i - 1) / 2) {
-        s->events[i] = s->events[(i - 1) / 2];
-    }
-    s->events[i] = event;
+    *at = a != 0 ? a : b;
+    return root;
 }
 
-static event_t pop_event(simulation_t *s)
+static uint32_t pop(node_t *nodes, uint32_t *heap)
 {
-    event_t top = s->events[0], last = s->events[--s->count];
-    size_t i = 0;
+    uint32_t top = *heap;
 
-    for (size_t child = 1; child < s->count; i = child, child = 2 * i + 1) {
-        child += child + 1 < s->count && earlier(&s->events[child + 1], &s->events[child]);
-        if (!earlier(&s->events[child], &last)) {
-            break;
-        }
-        s->events[i] = s->events[child];
-    }
-    s->events[i] = last;
+    *heap = merge(nodes, nodes[top].left, nodes[top].right);
     return top;
 }
 
-static void push_move(simulation_t *s, queue_t *queue, uint32_t move)
+static void push(node_t *nodes, uint32_t *heap, uint32_t move, double at, bool arrives)
 {
-    size_t i = queue->count;
-
-    if (!xm_array_reserve(&queue->moves, &queue->room, queue->count + 1, sizeof(move))) {
-        s->status = XM_NO_MEMORY("simulating %zu moves", s->program->count);
-        return;
-    }
-    for (++queue->count; i > 0 && move < queue->moves[(i - 1) / 2]; i = (i - 1) / 2) {
-        queue->moves[i] = queue->moves[(i - 1) / 2];
-    }
-    queue->moves[i] = move;
-}
-
-static void pop_move(queue_t *queue)
-{
-    uint32_t last = queue->moves[--queue->count];
-    size_t i = 0;
-
-    for (size_t child = 1; child < queue->count; i = child, child = 2 * i + 1) {
-        child += child + 1 < queue->count && queue->moves[child + 1] < queue->moves[child];
-        if (last <= queue->moves[child]) {
-            break;
-        }
-        queue->moves[i] = queue->moves[child];
-    }
-    queue->moves[i] = last;
+    nodes[move] = (node_t){.at = at, .arrives = arrives};
+    *heap = merge(nodes, *heap, move);
 }
 
 /* When so many bytes have passed the resources, beginning now. What is left of all their bursts
@@ -133,33 +108,89 @@ static double arrival(simulation_t *s, const xm_dimension_t *d, double bytes)
     return end + d->latency + (d->coding > 0 ? 2 * bytes / d->coding : 0);
 }
 
-static double bytes_of(const simulation_t *s, const xm_move_t *move)
+static double bytes_of(const simulation_t *s, uint32_t m)
 {
+    const xm_move_t *move = &s->program->moves[m - 1];
+
     return (double)(xm_program_first(s->program, move->chunk + move->count, s->bytes) -
                     xm_program_first(s->program, move->chunk, s->bytes));
 }
 
-/* Begins a move, or lets it wait for the first of its resources that is busy. Between two that are
- * mostly busy it goes to and fro, so what it occupies is worked out only once. */
-static void begin(simulation_t *s, uint32_t m)
+static void occupied(simulation_t *s, uint32_t m, xm_occupied_t *use)
 {
-    const xm_move_t *move = &s->program->moves[m];
-    xm_occupied_t *use = &s->use[m];
+    const xm_move_t *move = &s->program->moves[m - 1];
+    xm_status_t status = xm_interconnect_use(s->net, move->from, move->to, use);
 
-    if (use->dimension == NULL &&
-        (s->status = xm_interconnect_use(s->net, move->from, move->to, use)) < 0) {
-        return;
-    }
+    s->status = status < 0 ? status : s->status;
+}
+
+static size_t number(const simulation_t *s, int resource)
+{
+    return s->net->link != NULL ? 0 : (size_t)resource / 2 % (size_t)s->net->devices;
+}
+
+static uint64_t *idle(const simulation_t *s, int resource, bool opposite)
+{
+    size_t dimension = s->net->link != NULL ? 0 : (size_t)(resource / 2 / s->net->devices);
+
+    return &s->idle[(2 * dimension + (size_t)(resource % 2 != opposite)) * s->words];
+}
+
+static void flip(uint64_t *bits, size_t bit)
+{
+    bits[bit / 64] ^= UINT64_C(1) << bit % 64;
+}
+
+static void occupy(simulation_t *s, const xm_occupied_t *use, bool busy)
+{
     for (int r = 0; r < use->count; ++r) {
-        if (s->busy[use->resource[r]]) {
-            push_move(s, &s->waiting[use->resource[r]], m);
-            return;
+        s->busy[use->resource[r]] = busy;
+        if (s->net->link == NULL) {
+            flip(idle(s, use->resource[r], false), number(s, use->resource[r]));
         }
     }
-    for (int r = 0; r < use->count; ++r) {
-        s->busy[use->resource[r]] = true;
+}
+
+static uint32_t *waiting(const simulation_t *s, int resource, size_t peer)
+{
+    if (peer < s->width - 1 && resource % 2 != 0) { /* it receives: the list is the peer's */
+        size_t own = number(s, resource);
+
+        return &s->waiting[((size_t)resource - 1 - 2 * own + 2 * peer) * s->width + own];
     }
-    push_event(s, (event_t){pass(s, use, bytes_of(s, move)), m, false});
+    return &s->waiting[(size_t)resource * s->width + peer];
+}
+
+/* Where a move's resources are free it begins; else it waits. @p queued: it is the first of those
+ * that wait for these, and now begins. */
+static void begin(simulation_t *s, uint32_t m, bool queued)
+{
+    xm_occupied_t use;
+    uint32_t *heap;
+    bool free = true, was;
+
+    occupied(s, m, &use);
+    if (s->status < 0) {
+        return;
+    }
+    heap = waiting(s, use.resource[0], use.count > 1 ? number(s, use.resource[1]) : s->width - 1);
+    for (int r = 0; r < use.count; ++r) {
+        free = free && !s->busy[use.resource[r]];
+    }
+    was = *heap != 0;
+    if (queued) {
+        (void)pop(s->nodes, heap);
+    } else if (!free) {
+        push(s->nodes, heap, m, 0, false);
+    }
+    for (int r = 0; r < use.count && was != (*heap != 0); ++r) {
+        flip(&s->peers[(size_t)use.resource[r] * s->words],
+             use.count > 1 ? number(s, use.resource[1 - r]) : s->width - 1);
+    }
+    if (free) {
+        occupy(s, &use, true);
+        push(s->nodes, &s->events, m, pass(s, &use, bytes_of(s, m)), false);
+    }
 }
 
 static bool may_begin(const simulation_t *s, uint32_t move)
@@ -173,49 +204,52 @@ static void arrive(simulation_t *s, uint32_t m)
 {
     const xm_dependencies_t *d = &s->dependencies;
 
-    ++s->arrived;
-    for (int64_t i = d->first[m]; i < d->first[m + 1]; ++i) {
+    for (int64_t i = d->first[m - 1]; i < d->first[m]; ++i) {
         --(d->next[i] % 2 != 0 ? d->receive_waits : d->send_waits)[d->next[i] / 2];
     }
-    for (int64_t i = d->first[m]; i < d->first[m + 1]; ++i) {
+    for (int64_t i = d->first[m - 1]; i < d->first[m]; ++i) {
         uint32_t next = d->next[i] / 2;
 
         if (may_begin(s, next)) {
             d->send_waits[next] = -1; /* once */
-            begin(s, next);
+            begin(s, next + 1, false);
         }
     }
 }
 
-/* A freed resource takes the first of those that wait and can begin; those whose other end is busy
- * wait there from now on. */
+/* The first of those that wait for a resource and only for it; 0 when there is none. */
+static uint32_t first_of(const simulation_t *s, int resource, uint32_t first)
+{
+    const uint64_t *peers = &s->peers[(size_t)resource * s->words];
+    const uint64_t *free = idle(s, resource, true);
+
+    for (size_t w = 0; w < s->words; ++w) {
+        for (uint64_t both = peers[w] & free[w]; both != 0; both &= both - 1) {
+            uint32_t m = *waiting(s, resource, 64 * w + (size_t)__builtin_ctzll(both));
+
+            first = first == 0 || m < first ? m : first;
+        }
+    }
+    return first;
+}
+
+/* What is freed takes the first of those that can begin now. */
 static void leave(simulation_t *s, uint32_t m)
 {
-    const xm_occupied_t *use = &s->use[m];
-    double bytes = bytes_of(s, &s->program->moves[m]);
+    uint32_t next = m;
+    xm_occupied_t use;
 
-    push_event(s, (event_t){arrival(s, use->dimension, bytes), m, true});
-    for (int r = 0; r < use->count; ++r) {
-        s->busy[use->resource[r]] = false;
-    }
-    while (s->status == XM_OK) {
-        queue_t *next = NULL;
-
-        for (int r = 0; r < use->count; ++r) {
-            queue_t *queue = &s->waiting[use->resource[r]];
-
-            if (queue->count > 0 && !s->busy[use->resource[r]] &&
-                (next == NULL || queue->moves[0] < next->moves[0])) {
-                next = queue;
-            }
+    occupied(s, m, &use);
+    push(s->nodes, &s->events, m, arrival(s, use.dimension, bytes_of(s, m)), true);
+    occupy(s, &use, false);
+    while (s->status == XM_OK && next != 0) {
+        next = 0;
+        for (int r = 0; r < use.count; ++r) {
+            next = s->busy[use.resource[r]] ? next : first_of(s, use.resource[r], next);
         }
-        if (next == NULL) {
-            return;
+        if (next != 0) {
+            begin(s, next, true);
         }
-        uint32_t first = next->moves[0];
-
-        pop_move(next);
-        begin(s, first);
     }
 }
 
@@ -224,19 +258,19 @@ static void run(simulation_t *s, double *seconds)
     for (size_t m = 0; m < s->program->count && s->status == XM_OK; ++m) {
         /* What the moves before have set off at this moment cannot be: nothing has ended yet. */
         if (may_begin(s, (uint32_t)m)) {
-            begin(s, (uint32_t)m);
+            begin(s, (uint32_t)m + 1, false);
         }
     }
     *seconds = 0;
-    while (s->count > 0 && s->status == XM_OK) {
-        event_t event = pop_event(s);
+    while (s->events != 0 && s->status == XM_OK) {
+        uint32_t m = pop(s->nodes, &s->events);
 
-        s->now = event.at;
-        if (event.arrives) {
+        s->now = s->nodes[m].at;
+        if (s->nodes[m].arrives) {
             *seconds = s->now;
-            arrive(s, event.move);
+            arrive(s, m);
         } else {
-            leave(s, event.move);
+            leave(s, m);
         }
     }
 }
@@ -245,11 +279,17 @@ xm_status_t xm_program_simulate(const xm_program_t *program, const xm_interconne
                                 int64_t bytes, double *seconds)
 {
     size_t resources = (size_t)xm_interconnect_resources(interconnect);
+    size_t width = interconnect->link != NULL ? 1 : (size_t)interconnect->devices + 1;
+    size_t words = (width + 63) / 64, kinds = 2 * XM_INTERCONNECT_MOST;
     simulation_t s = {.program = program,
                       .net = interconnect,
                       .bytes = bytes,
-                      .use = calloc(program->count + 1, sizeof(*s.use)),
-                      .waiting = calloc(resources, sizeof(*s.waiting)),
+                      .width = width,
+                      .words = words,
+                      .nodes = calloc(program->count + 1, sizeof(*s.nodes)),
+                      .waiting = calloc(resources * width, sizeof(*s.waiting)),
+                      .peers = calloc(resources * words, sizeof(*s.peers)),
+                      .idle = malloc(kinds * words * sizeof(*s.idle)),
                       .busy = calloc(resources, sizeof(*s.busy)),
                       .credit = calloc(resources, sizeof(*s.credit)),
                       .since = calloc(resources, sizeof(*s.since)),
@@ -257,26 +297,26 @@ xm_status_t xm_program_simulate(const xm_program_t *program, const xm_interconne
                           calloc((size_t)interconnect->processors + 1, sizeof(*s.processor))};
 
     s.status = xm_dependencies_find(program, &s.dependencies);
-    if (s.status == XM_OK && (s.use == NULL || s.waiting == NULL || s.busy == NULL ||
-                              s.credit == NULL || s.since == NULL || s.processor == NULL)) {
+    if (s.status == XM_OK &&
+        (s.nodes == NULL || s.waiting == NULL || s.peers == NULL || s.idle == NULL ||
+         s.busy == NULL || s.credit == NULL || s.since == NULL || s.processor == NULL)) {
         s.status = XM_NO_MEMORY("simulating %zu moves", program->count);
     }
     for (size_t r = 0; s.status == XM_OK && r < resources; ++r) {
         s.credit[r] = INFINITY; /* as much as there can be */
     }
     if (s.status == XM_OK) {
+        memset(s.idle, 0xff, kinds * words * sizeof(*s.idle));
         run(&s, seconds);
-    }
-    for (size_t r = 0; s.waiting != NULL && r < resources; ++r) {
-        free(s.waiting[r].moves);
     }
     free(s.processor);
     free(s.since);
     free(s.credit);
-    free(s.waiting);
-    free(s.use);
     free(s.busy);
-    free(s.events);
+    free(s.idle);
+    free(s.peers);
+    free(s.waiting);
+    free(s.nodes);
     xm_dependencies_clear(&s.dependencies);
     return s.status;
 }
