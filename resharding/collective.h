@@ -11,5 +11,6 @@
 #include "resharding/collective/interconnect.h"
 #include "resharding/collective/mapping.h"
 #include "resharding/collective/program.h"
+#include "resharding/collective/queues.h"
 #include "resharding/collective/run.h"
 #include "resharding/collective/simulate.h"

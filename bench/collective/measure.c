@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bench/cluster.h"
 #include "bench/collective/collective.h"
@@ -120,6 +121,10 @@ xm_status_t cb_measure(const cb_options_t *o, xm_worker_t *worker, const xm_prog
     uint64_t *all = calloc((size_t)p->devices, sizeof(*all)), mine = 0;
     double times[REPEATS + 1];
     int repeats = REPEATS;
+    /* Each run begins with all of a NIC's burst, as it is simulated. */
+    struct timespec pause = {
+        .tv_nsec =
+            lround(fmin(0.9, o->priced.dimension[1].burst / o->priced.dimension[1].rate) * 1e9)};
     xm_dependencies_t dependencies = {0};
     xm_element_t element = xm_elements[o->type];
     xm_status_t status = data != NULL && all != NULL ? xm_dependencies_find(p, &dependencies)
@@ -130,6 +135,7 @@ xm_status_t cb_measure(const cb_options_t *o, xm_worker_t *worker, const xm_prog
         int64_t start;
 
         (void)go_through(o, p, xm_worker_rank(worker), data, false);
+        (void)nanosleep(&pause, NULL);
         status = xm_worker_barrier(worker);
         start = xm_worker_now(worker);
         if (status == XM_OK) {
@@ -157,9 +163,10 @@ xm_status_t cb_measure(const cb_options_t *o, xm_worker_t *worker, const xm_prog
     return status;
 }
 
-/* Times an all-reduce of so many bytes a piece along one dimension, to each at once. */
+/* Times an all-reduce of so many bytes a piece along one dimension, to each at once, and simulates
+ * it. */
 static xm_status_t time_along(const cb_options_t *o, xm_worker_t *worker, int dimension, int pieces,
-                              uint64_t piece, double *seconds, double *moves)
+                              uint64_t piece, double *seconds, double *simulated, double *moves)
 {
     cb_options_t small = *o;
     xm_build_t build = {.kind = XM_ALL_REDUCE,
@@ -180,6 +187,9 @@ static xm_status_t time_along(const cb_options_t *o, xm_worker_t *worker, int di
     small.size = (uint64_t)pieces * piece;
     *moves = (double)p->count;
     status = cb_measure(&small, worker, p, seconds, &wrong);
+    status = status == XM_OK
+                 ? xm_program_simulate_queues(p, &o->priced, (int64_t)small.size, simulated)
+                 : status;
     xm_program_destroy(p);
     return status == XM_OK && wrong > 0
                ? xm_error_set(XM_ERR_CORRUPT, "sums that were made to be timed are wrong")
@@ -192,32 +202,34 @@ static xm_status_t price_messages(const cb_options_t *o, xm_worker_t *worker, in
                                   double *seconds)
 {
     const uint64_t extent = (uint64_t)o->net.dimension[dimension].extent;
-    double moves = 1;
-    xm_status_t status = extent < 2
-                             ? XM_OK
-                             : time_along(o, worker, dimension, MESSAGE_PIECES,
-                                          extent * xm_elements[o->type].size, seconds, &moves);
+    double moves = 1, simulated;
+    xm_status_t status =
+        extent < 2 ? XM_OK
+                   : time_along(o, worker, dimension, MESSAGE_PIECES,
+                                extent * xm_elements[o->type].size, seconds, &simulated, &moves);
 
     *seconds *= (double)o->priced.processors / moves;
     return status;
 }
 
 /* What a NIC lets through in both directions at once, with the acknowledgements of either: from a
- * short and a long time, so that bursts and beginnings do not count. */
+ * short and a long time, so that bursts and beginnings do not count, against the same difference
+ * simulated. */
 static xm_status_t price_nic(const cb_options_t *o, xm_worker_t *worker, xm_dimension_t *nic)
 {
     const double times[] = {0.05, 0.25},
                  crossing = 2 * (1 - 1.0 / nic->extent) * o->net.dimension[0].extent;
-    double took[2], moves;
+    double took[2], simulated[2], moves;
     uint64_t size[2];
     xm_status_t status = XM_OK;
 
     for (int i = 0; i < 2 && status == XM_OK && nic->extent > 1; ++i) {
         size[i] = (uint64_t)(times[i] * nic->rate / crossing) / 64 * 64;
-        status = time_along(o, worker, 1, 1, size[i], &took[i], &moves);
+        status = time_along(o, worker, 1, 1, size[i], &took[i], &simulated[i], &moves);
     }
     if (status == XM_OK && nic->extent > 1 && took[1] > took[0]) {
-        nic->rate = fmin(nic->rate, crossing * (double)(size[1] - size[0]) / (took[1] - took[0]));
+        nic->rate =
+            fmin(nic->rate, nic->rate * (simulated[1] - simulated[0]) / (took[1] - took[0]));
     }
     return status;
 }

@@ -24,14 +24,16 @@ typedef struct xm_dimension {
     double overhead; /**< seconds that a move occupies its ports besides its bytes */
     double ratio;    /**< bytes on the wire for a byte of data */
     double coding;   /**< bytes/s of data that are encoded and decoded; 0: at once */
-    double burst;    /**< bytes that a port lets through at once after a pause (token buckets) */
-    double message;  /**< seconds of a processor for a move, both ends together */
-    double cpu;      /**< the same for a byte of data */
+    /* Of queues.h only. */
+    double burst;   /**< bytes that a port lets through at once after a pause (token buckets) */
+    double message; /**< seconds of a processor for a move, both ends together */
+    double cpu;     /**< the same for a byte of data */
 } xm_dimension_t;
 
 typedef struct xm_interconnect {
     int devices, dimensions;
-    int processors; /**< shared by all devices, as by ranks of one machine; 0: never the limit */
+    int processors; /**< of queues.h: shared by all devices, as by ranks of one machine; 0: never
+                       the limit */
     xm_dimension_t
         dimension[XM_INTERCONNECT_MOST]; /**< with links: the first's latency and coding */
     double *link; /**< bytes/s from device a to b at a · devices + b; NULL: ports */

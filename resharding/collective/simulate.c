@@ -2,17 +2,10 @@
 /* From event to event: moves leave their ports or links, and arrive. */
 #include "resharding/collective/simulate.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A move waits for its resources, leaves them (at `at`), or (`arrives`) comes: each is in one heap
- * at a time. Numbers of moves begin at 1 here. */
-typedef struct {
-    double at;
-    uint32_t left, right;
-    bool arrives;
-} node_t;
+#include "resharding/collective/heap.h"
 
 /* Ports of a dimension and direction are a kind, and have numbers in it. A move between two ports
  * waits at both, for a pair of a number and its peer's; one that takes a port or a link alone has
@@ -22,91 +15,18 @@ typedef struct {
     const xm_interconnect_t *net;
     xm_dependencies_t dependencies;
     int64_t bytes;
-    node_t *nodes;     /* by move */
-    uint32_t events;   /* a heap by time, then by move */
+    /* By move, from 1 on: it waits for its resources, leaves them, or (`arrives`) comes. */
+    xm_heap_node_t *nodes;
+    bool *arrives;
+    uint32_t events;
     uint32_t *waiting; /* by resource that sends, or is alone, and peer: a heap by move */
     uint64_t *peers;   /* by resource: of which peers moves wait, as bits */
     uint64_t *idle;    /* by kind: which are free, as bits */
     size_t width, words;
-    bool *busy;     /* by resource */
-    double *credit; /* by resource: bytes of its burst that were left at `since` */
-    double *since;
-    double *processor; /* when each is free */
+    bool *busy; /* by resource */
     double now;
     xm_status_t status;
 } simulation_t;
-
-static bool earlier(const node_t *nodes, uint32_t a, uint32_t b)
-{
-    return nodes[a].at < nodes[b].at || (!(nodes[b].at < nodes[a].at) && a < b);
-}
-
-/* Skew heaps (Sleator and Tarjan): the way down both is swapped as it is gone. */
-static uint32_t merge(node_t *nodes, uint32_t a, uint32_t b)
-{
-    uint32_t root = 0, *at = &root;
-
-    while (a != 0 && b != 0) {
-        bool a_first = earlier(nodes, a, b);
-        uint32_t first = a_first ? a : b, right = nodes[first].right;
-
-        b = a_first ? b : a;
-        a = right;
-        *at = first;
-        nodes[first].right = nodes[first].left;
-        at = &nodes[first].left;
-    }
-    *at = a != 0 ? a : b;
-    return root;
-}
-
-static uint32_t pop(node_t *nodes, uint32_t *heap)
-{
-    uint32_t top = *heap;
-
-    *heap = merge(nodes, nodes[top].left, nodes[top].right);
-    return top;
-}
-
-static void push(node_t *nodes, uint32_t *heap, uint32_t move, double at, bool arrives)
-{
-    nodes[move] = (node_t){.at = at, .arrives = arrives};
-    *heap = merge(nodes, *heap, move);
-}
-
-/* When so many bytes have passed the resources, beginning now. What is left of all their bursts
- * takes no time; while bytes flow, as much is added as they take. */
-static double pass(simulation_t *s, const xm_occupied_t *use, double bytes)
-{
-    double most = use->dimension->burst / use->dimension->ratio, free = fmin(most, bytes), end;
-
-    for (int r = 0; r < use->count; ++r) {
-        int at = use->resource[r];
-
-        s->credit[at] = fmin(most, s->credit[at] + (s->now - s->since[at]) * use->rate);
-        free = fmin(free, s->credit[at]);
-    }
-    end = s->now + use->dimension->overhead + (bytes - free) / use->rate;
-    for (int r = 0; r < use->count; ++r) {
-        s->credit[use->resource[r]] -= free;
-        s->since[use->resource[r]] = end;
-    }
-    return end;
-}
-
-/* When a move that leaves its resources now has come. */
-static double arrival(simulation_t *s, const xm_dimension_t *d, double bytes)
-{
-    double *first = s->processor, end = s->now;
-
-    for (int i = 1; i < s->net->processors; ++i) {
-        first = s->processor[i] < *first ? &s->processor[i] : first;
-    }
-    if (s->net->processors > 0) {
-        end = *first = fmax(*first, s->now) + d->message + bytes * d->cpu;
-    }
-    return end + d->latency + (d->coding > 0 ? 2 * bytes / d->coding : 0);
-}
 
 static double bytes_of(const simulation_t *s, uint32_t m)
 {
@@ -179,9 +99,9 @@ static void begin(simulation_t *s, uint32_t m, bool queued)
     }
     was = *heap != 0;
     if (queued) {
-        (void)pop(s->nodes, heap);
+        (void)xm_heap_pop(s->nodes, heap);
     } else if (!free) {
-        push(s->nodes, heap, m, 0, false);
+        xm_heap_push(s->nodes, heap, m, 0);
     }
     for (int r = 0; r < use.count && was != (*heap != 0); ++r) {
         flip(&s->peers[(size_t)use.resource[r] * s->words],
@@ -189,7 +109,8 @@ static void begin(simulation_t *s, uint32_t m, bool queued)
     }
     if (free) {
         occupy(s, &use, true);
-        push(s->nodes, &s->events, m, pass(s, &use, bytes_of(s, m)), false);
+        xm_heap_push(s->nodes, &s->events, m,
+                     s->now + use.dimension->overhead + bytes_of(s, m) / use.rate);
     }
 }
 
@@ -240,7 +161,10 @@ static void leave(simulation_t *s, uint32_t m)
     xm_occupied_t use;
 
     occupied(s, m, &use);
-    push(s->nodes, &s->events, m, arrival(s, use.dimension, bytes_of(s, m)), true);
+    s->arrives[m] = true;
+    xm_heap_push(s->nodes, &s->events, m,
+                 s->now + use.dimension->latency +
+                     (use.dimension->coding > 0 ? 2 * bytes_of(s, m) / use.dimension->coding : 0));
     occupy(s, &use, false);
     while (s->status == XM_OK && next != 0) {
         next = 0;
@@ -263,10 +187,10 @@ static void run(simulation_t *s, double *seconds)
     }
     *seconds = 0;
     while (s->events != 0 && s->status == XM_OK) {
-        uint32_t m = pop(s->nodes, &s->events);
+        uint32_t m = xm_heap_pop(s->nodes, &s->events);
 
         s->now = s->nodes[m].at;
-        if (s->nodes[m].arrives) {
+        if (s->arrives[m]) {
             *seconds = s->now;
             arrive(s, m);
         } else {
@@ -287,35 +211,26 @@ xm_status_t xm_program_simulate(const xm_program_t *program, const xm_interconne
                       .width = width,
                       .words = words,
                       .nodes = calloc(program->count + 1, sizeof(*s.nodes)),
+                      .arrives = calloc(program->count + 1, sizeof(*s.arrives)),
                       .waiting = calloc(resources * width, sizeof(*s.waiting)),
                       .peers = calloc(resources * words, sizeof(*s.peers)),
                       .idle = malloc(kinds * words * sizeof(*s.idle)),
-                      .busy = calloc(resources, sizeof(*s.busy)),
-                      .credit = calloc(resources, sizeof(*s.credit)),
-                      .since = calloc(resources, sizeof(*s.since)),
-                      .processor =
-                          calloc((size_t)interconnect->processors + 1, sizeof(*s.processor))};
+                      .busy = calloc(resources, sizeof(*s.busy))};
 
     s.status = xm_dependencies_find(program, &s.dependencies);
-    if (s.status == XM_OK &&
-        (s.nodes == NULL || s.waiting == NULL || s.peers == NULL || s.idle == NULL ||
-         s.busy == NULL || s.credit == NULL || s.since == NULL || s.processor == NULL)) {
+    if (s.status == XM_OK && (s.nodes == NULL || s.arrives == NULL || s.waiting == NULL ||
+                              s.peers == NULL || s.idle == NULL || s.busy == NULL)) {
         s.status = XM_NO_MEMORY("simulating %zu moves", program->count);
-    }
-    for (size_t r = 0; s.status == XM_OK && r < resources; ++r) {
-        s.credit[r] = INFINITY; /* as much as there can be */
     }
     if (s.status == XM_OK) {
         memset(s.idle, 0xff, kinds * words * sizeof(*s.idle));
         run(&s, seconds);
     }
-    free(s.processor);
-    free(s.since);
-    free(s.credit);
     free(s.busy);
     free(s.idle);
     free(s.peers);
     free(s.waiting);
+    free(s.arrives);
     free(s.nodes);
     xm_dependencies_clear(&s.dependencies);
     return s.status;

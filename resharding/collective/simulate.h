@@ -3,7 +3,7 @@
  * @file simulate.h
  * The time that a program takes on an interconnect: ports and links serve one move at a time, and
  * whenever one is free the first move of the list that can begin there does. A latency occupies
- * nothing. What a move costs processors, they do in the order in which moves leave their ports.
+ * nothing. What ranks run has queues instead: queues.h.
  */
 #pragma once
 

@@ -32,7 +32,7 @@
 enum { XM_UCX_TAG_BITS = 48, XM_UCX_MAX_RANKS = 1 << 16 };
 
 /* Messages in frames that are shorter are sent without being announced. */
-enum { XM_UCX_EAGER = 20 * 1024 };
+enum { XM_UCX_EAGER = XM_TRANSPORT_EAGER };
 
 typedef struct xm_ucx_transport xm_ucx_transport_t;
 typedef struct xm_ucx_peer xm_ucx_peer_t;

@@ -204,8 +204,47 @@ START_TEST(programs_compute_their_collectives_in_any_order)
             (double)BYTES / (build.kind == XM_ALL_TO_ALL ? net.devices : 1), 0, &bound));
         /* Chunks are whole bytes. */
         ck_assert_msg(seconds >= bound * 0.99, "%g below %g, case %d", seconds, bound, i);
+        if (p->nodes == p->devices) { /* with messages that are announced */
+            ck_assert_xm_ok(xm_program_simulate_queues(p, &net, 1000 * BYTES, &seconds));
+            ck_assert_msg(seconds >= 1000 * bound * 0.99, "%g below %g, case %d", seconds,
+                          1000 * bound, i);
+        }
         xm_program_destroy(p);
     }
+}
+END_TEST
+
+/* Two hosts of a rank each exchange a message: announced, granted, in segments of 64 KiB of which
+ * the last crosses the second port alone, and acknowledged; short messages are only sent. One
+ * processor does one message after the other. Of one message a burst passes both ports at once. */
+START_TEST(queues_delay_what_is_announced_and_answered)
+{
+    enum { FRAME = 120, LONG = 1 << 20, SEGMENT = 1 << 16, SHORT = 1000, BURST = 100000 };
+    const double rate = 1e6;
+    xm_interconnect_t net = {.devices = 2, .dimensions = 2};
+    xm_program_t *p;
+    double seconds;
+
+    net.dimension[0] = (xm_dimension_t){.extent = 1, .share = 1, .rate = rate, .ratio = 1};
+    net.dimension[1] = (xm_dimension_t){.extent = 2, .share = 1, .rate = rate, .ratio = 1};
+    ck_assert_xm_ok(xm_build_all_to_all(2, &p));
+    ck_assert_xm_ok(xm_program_simulate_queues(p, &net, 4 * LONG, &seconds));
+    ck_assert_double_eq_tol(seconds, (6 * FRAME + LONG + SEGMENT) / rate, 1e-9);
+    ck_assert_xm_ok(xm_program_simulate_queues(p, &net, 4 * SHORT, &seconds));
+    ck_assert_double_eq_tol(seconds, 2 * SHORT / rate, 1e-9);
+    net.processors = 1;
+    net.dimension[1].message = 3;
+    net.dimension[1].cpu = 0.25;
+    ck_assert_xm_ok(xm_program_simulate_queues(p, &net, 4 * SHORT, &seconds));
+    ck_assert_double_eq_tol(seconds, 2 * SHORT / rate + 2 * (3 + 0.25 * SHORT), 1e-9);
+    net.processors = 0;
+    net.dimension[1].burst = BURST;
+    xm_program_destroy(p);
+    ck_assert_xm_ok(xm_program_create(XM_ALL_REDUCE, 2, 2, 1, &p));
+    ck_assert_xm_ok(xm_program_add(p, (xm_move_t){0, 1, 0, 1, true}));
+    ck_assert_xm_ok(xm_program_simulate_queues(p, &net, LONG, &seconds));
+    ck_assert_double_eq_tol(seconds, (FRAME + LONG - BURST) / rate, 1e-9);
+    xm_program_destroy(p);
 }
 END_TEST
 
@@ -418,6 +457,7 @@ int main(void)
 
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, programs_compute_their_collectives_in_any_order);
+    tcase_add_test(tcase, queues_delay_what_is_announced_and_answered);
     tcase_add_test(tcase, the_checker_finds_what_is_wrong);
     tcase_add_test(tcase, packed_trees_come_near_the_strength_of_the_links);
     tcase_add_test(tcase, programs_of_512_devices_are_near_the_bound);
