@@ -400,6 +400,8 @@ void xm_forwards_destroy(xm_executor_t *executor);
 /* A run begins: pack buffers that a failed one has left are given back. */
 void xm_forwards_start(xm_executor_t *executor);
 
+/* Chunks that a lane brings and this rank passes on that may be here at once. */
+int64_t xm_forward_depth(const lane_t *lane);
 /* Whether one more chunk of the incoming hop may come. */
 bool xm_forward_has_room(const hop_t *hop, int64_t chunk);
 /* The incoming hop's chunk is in its pack buffer, which stays taken until it has been passed on. */

@@ -12,7 +12,7 @@
 
 #include "resharding/execute/execute_private.h"
 
-/* Chunks that a hop may have here at once, in windows of its lane: some arrive, some leave. */
+/* Windows of chunks of a lane that may be here at once: some arrive, some leave. */
 enum { DEPTH = 2 };
 
 typedef struct {
@@ -62,14 +62,20 @@ static bool is_forwarded(const xm_executor_t *executor, const hop_t *hop)
            !xm_forward_takes(executor, hop);
 }
 
+/* The simulation of plans knows no limit, and a fabric that keeps its order is to be as exact. */
+int64_t xm_forward_depth(const lane_t *lane)
+{
+    return lane->executor->ordered ? lane->chunk_count : DEPTH * (int64_t)lane->slot_count;
+}
+
 /* Takes the hop out of tiles: all of it goes by pack buffers, and what it feeds needs none. */
 static xm_status_t add_forward(xm_executor_t *executor, hop_t *hop)
 {
     forward_t *forward = &executor->forwards[executor->forward_count++];
 
-    *forward = (forward_t){
-        .incoming = hop,
-        .depth = min_of(hop->chunks, DEPTH * (int64_t)executor->lanes[hop->lane].slot_count)};
+    *forward =
+        (forward_t){.incoming = hop,
+                    .depth = min_of(hop->chunks, xm_forward_depth(&executor->lanes[hop->lane]))};
     hop->forward = forward;
     hop->packs = hop->staged = true;
     for (int64_t i = 0; i < hop->dependant_count; ++i) {

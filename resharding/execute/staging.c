@@ -58,7 +58,7 @@ static int64_t held_at_once(const lane_t *lane)
 
     for (int64_t i = 0; i < lane->item_count && !lane_sends(lane); ++i) {
         if (lane->executor->hops[lane->items[i]].forward != NULL) {
-            most = 2 * (int64_t)lane->slot_count;
+            most = xm_forward_depth(lane);
         }
     }
     return min_of(packed_chunks(lane), min_of(most, lane->executor->staging.per_lane));
