@@ -51,6 +51,14 @@ static inline int64_t xm_program_first(const xm_program_t *program, int chunk, i
     return (int64_t)((__int128)elements * program->share[chunk] / program->share[program->chunks]);
 }
 
+/** How many of so many elements, or bytes, a move carries. */
+static inline int64_t xm_move_elements(const xm_program_t *program, const xm_move_t *move,
+                                       int64_t elements)
+{
+    return xm_program_first(program, move->chunk + move->count, elements) -
+           xm_program_first(program, move->chunk, elements);
+}
+
 /** That the program computes its collective: each contribution is in each result exactly once. The
  * sentence of a failure names the chunk and the device. */
 xm_status_t xm_program_check(const xm_program_t *program);

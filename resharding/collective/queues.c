@@ -54,10 +54,7 @@ typedef struct {
 
 static double bytes_of(const queues_t *q, uint32_t m)
 {
-    const xm_move_t *move = &q->program->moves[m];
-
-    return (double)(xm_program_first(q->program, move->chunk + move->count, q->bytes) -
-                    xm_program_first(q->program, move->chunk, q->bytes));
+    return (double)xm_move_elements(q->program, &q->program->moves[m], q->bytes);
 }
 
 static void add_event(queues_t *q, double at, event_t event)

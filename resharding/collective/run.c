@@ -48,7 +48,7 @@ static uint8_t *bytes_of(const run_t *run, const xm_move_t *move, int64_t *count
 {
     int64_t first = xm_program_first(run->program, move->chunk, run->elements);
 
-    *count = xm_program_first(run->program, move->chunk + move->count, run->elements) - first;
+    *count = xm_move_elements(run->program, move, run->elements);
     return run->data + (size_t)first * run->element->size;
 }
 

@@ -30,10 +30,7 @@ typedef struct {
 
 static double bytes_of(const simulation_t *s, uint32_t m)
 {
-    const xm_move_t *move = &s->program->moves[m - 1];
-
-    return (double)(xm_program_first(s->program, move->chunk + move->count, s->bytes) -
-                    xm_program_first(s->program, move->chunk, s->bytes));
+    return (double)xm_move_elements(s->program, &s->program->moves[m - 1], s->bytes);
 }
 
 static void occupied(simulation_t *s, uint32_t m, xm_occupied_t *use)
