@@ -9,18 +9,21 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PREFIX "emulated-cluster-"
 
 /* QUOTA_US is the least quota that Linux takes. A process that has ended leaves its group a moment
- * later. */
-enum { QUOTA_US = 1000, ATTEMPTS = 20, PAUSE_US = 10000 };
+ * later. LOOK_US: each core is interrupted so often, see rb_core_share_keep_exact(). */
+enum { QUOTA_US = 1000, ATTEMPTS = 20, PAUSE_US = 10000, LOOK_US = QUOTA_US / 2 };
 
 /* What a group's files say, in the order in which they take it. */
 typedef struct {
@@ -150,6 +153,44 @@ xm_status_t rb_core_share_join(const rb_core_share_t *share)
         return refuse(share->folder);
     }
     return XM_OK;
+}
+
+static void *interrupt_core(void *core)
+{
+    const struct sched_param first = {.sched_priority = sched_get_priority_min(SCHED_FIFO)};
+    const struct timespec pause = {.tv_nsec = LOOK_US * 1000L};
+    cpu_set_t only;
+
+    CPU_ZERO(&only);
+    CPU_SET((size_t)core, &only);
+    (void)pthread_setaffinity_np(pthread_self(), sizeof(only), &only);
+    (void)pthread_setschedparam(pthread_self(), SCHED_FIFO, &first);
+    for (;;) {
+        (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+    }
+    return NULL;
+}
+
+xm_status_t rb_core_share_keep_exact(void)
+{
+    cpu_set_t cores;
+    sigset_t all, before;
+    int error = sched_getaffinity(0, sizeof(cores), &cores) != 0 ? errno : 0;
+
+    /* Signals are the caller's. */
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (size_t core = 0; core < CPU_SETSIZE && error == 0; ++core) {
+        pthread_t thread;
+
+        if (CPU_ISSET(core, &cores)) {
+            error = pthread_create(&thread, NULL, interrupt_core, (void *)core);
+        }
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0 ? XM_OK
+                      : xm_error_set(XM_ERR_IO, "shares of cores: no threads that watch them: %s",
+                                     strerror(error));
 }
 
 void rb_core_share_close(rb_core_share_t *share)

@@ -22,6 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench/cluster/core_share.h"
 #include "bench/cluster/tool.h"
 
 /* HOST_WAIT_MS: how long a host may take to set itself up. */
@@ -433,6 +434,9 @@ void rb_cluster_hold(const rb_cluster_shape_t *shape, const rb_cluster_claim_t *
     }
     if (status == XM_OK) {
         status = build(&holder);
+    }
+    if (status == XM_OK && shape->core_share > 0) {
+        status = rb_core_share_keep_exact();
     }
     xm_error_save(&report.error, status);
     if (status < 0) {

@@ -210,6 +210,8 @@ def commands_have_their_share():
         got = float(process.communicate(timeout=lab.TIMEOUT)[0])
         expect(0.05 < got < 0.125, "0.1 of a core is", got)
         expect(not lab.core_share_of(process.pid), "the group is left")
+    threads = os.listdir(f"/proc/{lab.members()['holder']}/task")
+    expect(len(threads) == 1 + len(os.sched_getaffinity(0)), "not one thread for each core", threads)
     with lab.start_on(0, "sh", "-c", "echo ready; exec sleep 1000", stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         expect(lab.core_share_of(process.pid), "no group")
