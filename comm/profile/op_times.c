@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Times of operators: a roofline (the larger of computing and memory time) corrected by
- * measured ratios. The ratio of measured to ideal time is interpolated between the nearest
- * measured sizes of the same operator, over the logarithm of the ideal time, since efficiency
- * changes with orders of magnitude. Beyond the measured sizes the last ratio holds. Without
+ * measurements. Between the nearest measured sizes of the same operator, by ideal time, the time is
+ * interpolated in proportion, which is exact for what has a fixed part and a rate: a launch, and
+ * work. Beyond the measured sizes the last ratio of measured to ideal time holds. Without
  * measurements the roofline itself is the answer, which is a lower bound. */
 #include "comm/profile/op_times.h"
 
@@ -94,38 +94,58 @@ static xm_number_t entries_for(const xm_op_time_t *entries, size_t count, const 
     return XM_NUMBER_ANY;
 }
 
-/* Looks for the nearest entries below and above, in one pass over the sorted list. */
+/* Entries of one place, which a device that only computes gives operators of different shapes: the
+ * mean of their times counts. */
+typedef struct {
+    double at, seconds;
+    int count;
+} place_t;
+
+static void add(place_t *place, double at, double seconds)
+{
+    if (at != place->at) {
+        *place = (place_t){.at = at};
+    }
+    place->seconds += (seconds - place->seconds) / ++place->count;
+}
+
+/* Looks for entries of this very size, and for the nearest below and above, in one pass over the
+ * sorted list. */
 double xm_op_times_seconds(const xm_op_time_t *entries, size_t count,
                            const xm_cluster_device_t *device, const char *op, xm_number_t number,
                            double flops, double bytes)
 {
     const double best = xm_cluster_device_roofline(device, number, flops, bytes);
+    const double written[] = {xm_curve_rounded(flops), xm_curve_rounded(bytes)};
     const xm_number_t counts = entries_for(entries, count, op, number);
-    double below = 0, above = 0, ratio_below = 0, ratio_above = 0;
+    place_t same = {0}, below = {0}, above = {0};
 
-    if (!(best > 0)) {
-        return best;
-    }
-    for (size_t i = 0; i < count; ++i) {
-        double at, ratio;
+    for (size_t i = 0; i < count && best > 0; ++i) {
+        double at;
 
         if (entries[i].number != counts || strcmp(entries[i].op, op) != 0) {
             continue;
         }
         at = roofline(device, &entries[i]);
-        ratio = entries[i].seconds / at;
+        if (entries[i].flops == written[0] && entries[i].bytes == written[1]) {
+            add(&same, at, entries[i].seconds);
+        }
         if (at <= best) {
-            below = at;
-            ratio_below = ratio;
+            add(&below, at, entries[i].seconds);
+        } else if (above.count == 0 || at == above.at) {
+            add(&above, at, entries[i].seconds);
         } else {
-            above = at;
-            ratio_above = ratio;
             break;
         }
     }
-    if (!(below > 0) || !(above > 0)) {
-        return below > 0 ? best * ratio_below : above > 0 ? best * ratio_above : best;
+    if (same.count > 0) {
+        return same.seconds;
     }
-    return best *
-           (ratio_below + (ratio_above - ratio_below) * log(best / below) / log(above / below));
+    if (below.count == 0 || above.count == 0) {
+        const place_t *end = below.count > 0 ? &below : &above;
+
+        return end->count > 0 ? best * end->seconds / end->at : best;
+    }
+    return below.seconds +
+           (above.seconds - below.seconds) * (best - below.at) / (above.at - below.at);
 }

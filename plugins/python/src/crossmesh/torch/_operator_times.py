@@ -6,7 +6,7 @@ executor's own work too, is the first one's."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,11 +20,13 @@ from ._plan import Plan
 __all__ = ["entries_of", "operator_seconds"]
 
 Marks = list[tuple[float, int]]
+Seconds = Mapping[str, tuple[float, float]]
 LEAST_BYTES = 4096
 
 
-def operator_seconds(applied: Applied, step: Callable[[], object], count: int) -> torch.Tensor:
-    """[operators, 2]: forward and backward of a micro-batch, the mean of `count` steps on all ranks."""
+def operator_seconds(applied: Applied, step: Callable[[], object], count: int) -> Seconds:
+    """Forward and backward of a micro-batch by the name of what is run, the mean of `count` steps on all ranks. Where
+    operators run as one, a product and its bias, the name is that of the last."""
     module = applied.stages[0]
     spent = torch.zeros(len(module._steps), 2, dtype=torch.float64)
     marks: tuple[Marks, Marks] = [], []
@@ -57,7 +59,8 @@ def operator_seconds(applied: Applied, step: Callable[[], object], count: int) -
     for _ in range(count):
         step()
     dist.all_reduce(spent)
-    return spent / (count * applied.plan.micro_batches * dist.get_world_size())
+    spent /= count * applied.plan.micro_batches * dist.get_world_size()
+    return {entry.key: (there, back) for entry, (there, back) in zip(module._steps, spent.tolist())}
 
 
 def _bytes(operator: Operator, gradient: bool) -> float:
@@ -67,11 +70,27 @@ def _bytes(operator: Operator, gradient: bool) -> float:
     return float((read * (1 + gradient) + elements(operator.shape)) * operator.dtype.itemsize)
 
 
-def _sizes(plan: Plan, seconds: torch.Tensor) -> list[tuple[str, str, float, float, float]]:
-    """(kind, type, FLOPs, bytes, seconds); the time of a view, or of one that does next to nothing, is that of the operator
-    before it."""
+def _shared(operators: Sequence[Operator], seconds: Seconds) -> Iterator[tuple[Operator, float, float]]:
+    """Each operator's time: those that run as one share theirs as their FLOPs."""
+    joined: list[Operator] = []
+    for operator in operators:
+        joined.append(operator)
+        if operator.name in seconds:
+            there, back = seconds[operator.name]
+            work = sum(other.flops for other in joined)
+            for other in joined:
+                part = other.flops / work if len(joined) > 1 else 1.0
+                yield other, there * part, back * part
+            joined = []
+
+
+def _sizes(plan: Plan, seconds: Seconds, pass_s: float) -> list[tuple[str, str, float, float, float]]:
+    """(kind, type, FLOPs, bytes, seconds), which are `pass_s` together; the time of a view, or of one that does next to
+    nothing, is that of the operator before it."""
     found: list[tuple[str, str, float, float, float]] = []
-    for operator, (there, back) in zip((placed.operator for placed in plan.stages[0].operators), seconds.tolist()):
+    scale = pass_s / sum(there + back for there, back in seconds.values())
+    for operator, there, back in _shared([placed.operator for placed in plan.stages[0].operators], seconds):
+        there, back = scale * there, scale * back
         if operator.view or operator.kind == "reduce" or not operator.dtype.is_floating_point or _bytes(operator, False) < LEAST_BYTES:
             if found:
                 found[-1] = (*found[-1][:4], found[-1][4] + there + back)
@@ -85,9 +104,9 @@ def _sizes(plan: Plan, seconds: torch.Tensor) -> list[tuple[str, str, float, flo
     return found
 
 
-def entries_of(runs: Sequence[tuple[Plan, torch.Tensor]]) -> list[dict[str, Any]]:
+def entries_of(runs: Sequence[tuple[Plan, Seconds, float]]) -> list[dict[str, Any]]:
     """Entries of a profile (docs/cluster-profile.md), from the same operators on batches of different sizes, the largest
-    first. Smaller parts than those of the last are taken to go on as between the two."""
+    first: what they take beside each other, and a micro-batch's passes without the marks, which take time themselves. Smaller parts than those of the last are taken to go on as between the two."""
     tables = [_sizes(*run) for run in runs]
     if len(tables) > 1:
         beyond = []

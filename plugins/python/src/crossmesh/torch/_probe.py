@@ -25,16 +25,20 @@ from .. import _stage_planner
 from ..errors import InputError
 from ._apply import apply_alone
 from ._describe import dtype_name
+from ._execute import Crossing
 from ._export import Loss, batch_of, micro_batch
 from ._groups import mesh_of
-from ._operator_times import entries_of, operator_seconds
+from ._job import default_job
+from ._operator_times import Seconds, entries_of, operator_seconds
 from ._partition import BUCKET, bucket_bytes, redistributed
-from ._plan import Plan, plan
+from ._plan import Boundary, Plan, plan
 
 __all__ = ["probe"]
 
 SIZES = (4, 32, 128, 512, 2048)  # rows and columns of operators' tensors
 SMALLEST, LEAST = 1024, 5
+PRODUCT = 256  # rows and columns of what is multiplied between
+MEETINGS = 20  # runs of a collective at least: each waits for the last of its ranks
 UPDATED = 8
 FEW = 2  # samples of a small micro-batch
 STEPS = 100  # a model's steps take so many times as long as a size: all other times hang on theirs
@@ -66,11 +70,12 @@ def probe(
 
     All ranks of the default group call it, on a quiet cluster, with as many threads as training will have; they are
     numbered host by host, equally many on each. `cluster` is what `autopar probe` has measured there; its entries of the
-    same kinds are replaced. Operators run on numbers of `dtypes` of SIZES x SIZES (up to the
+    same kinds are replaced, and what links take by what passes between stages take there. Operators run on numbers of `dtypes` of SIZES x SIZES (up to the
     first that takes `seconds`), collectives on 1 KiB, 4 KiB, … up to
     `max_bytes`, as plans run them. Each size takes about `seconds`. `optimizer` makes the update.
     With a `model` and what plan() wants of it, a batch that one device can train on, every rank trains a copy of it too,
-    alone and all at once, as apply() runs a plan for one device: the whole batch, and as many micro-batches of two samples.
+    alone and all at once, as apply() runs a plan for one device: the whole batch, and as many micro-batches of two samples,
+    and of a number between.
     What its operators take there, with all that stands between them, replaces the entries of their kinds; all are scaled
     until the planner predicts the step. Where not `afresh`, `cluster` is what probe() gave without a model.
     Returns the same on all ranks: what `plan(cluster=…)` takes, and json.dump() writes.
@@ -85,16 +90,13 @@ def probe(
     if model is not None:
         inputs = [*example_args, *(() if target is None else (target,))]
         whole, steps = batch_of(inputs), []
-        for parts in (1,) if whole % (FEW * micro_batches) else sorted({1, whole // (FEW * micro_batches)}):
+        for parts in _divisors(whole, micro_batches):
             given = micro_batch(inputs, whole, parts, 0)
             args, wanted = (given, None) if target is None else (given[:-1], given[-1])
             alone = plan(model, args, profile, loss=loss, target=wanted, micro_batches=micro_batches, stages=1, hosts=1,
                          devices_per_host=1)  # fmt: skip
             steps.append((alone, *_step_seconds(model, alone, given, optimizer, STEPS / parts * seconds)))
-        # Marks take time themselves, so that a run's operators together are what its passes took without.
-        entries = entries_of([
-            (alone, operators * (took[0] / (alone.micro_batches * float(operators.sum())))) for alone, took, operators in steps
-        ])  # fmt: skip
+        entries = entries_of([(alone, operators, took[0] / alone.micro_batches) for alone, took, operators in steps])
         profile["runtime"]["bucket_bytes"] = bucket_bytes(p.nbytes for p in model.parameters() if p.requires_grad)
         kinds = {(entry["op"], entry["type"]) for entry in entries}
         profile["op_times"] = [e for e in profile["op_times"] if (e["op"], e.get("type")) not in kinds] + entries
@@ -106,6 +108,14 @@ def probe(
             f"{sum(steps[0][1]):.6g} s on one of them"
         )
     return profile
+
+
+def _divisors(samples: int, micro_batches: int) -> list[int]:
+    """Of the batch, for micro-batches of its own size, of FEW samples, and of a size between."""
+    if samples % (FEW * micro_batches):
+        return [1]
+    most = samples // (FEW * micro_batches)
+    return sorted({1, max(n for n in range(1, math.isqrt(most) + 1) if most % n == 0), most})
 
 
 def _fit(profile: Mapping[str, Any], alone: Plan, took: tuple[float, float]) -> tuple[float, float]:
@@ -147,6 +157,9 @@ def _measure(
     kept = [entry for entry in profile.get("op_times", []) if (entry["op"], entry.get("type")) not in kinds]
     profile.update(version=2, op_times=kept + entries, collectives=curves)
     profile["runtime"] = {**profile.get("runtime", {}), "bucket_bytes": BUCKET}
+    for kind, curve in _between(hosts, local, max_bytes, seconds, place).items():
+        profile["curves"][kind] = curve
+        profile["curves"].pop(f"{kind}_hot", None)
     if curves:
         profile["gradient_overlap"] = _hidden(min(BUCKET, max_bytes), seconds, place)
     else:
@@ -192,7 +205,7 @@ def _cases(
 def _step_seconds(
     model: torch.nn.Module, alone: Plan, batch: Sequence[torch.Tensor], optimizer: Callable[..., torch.optim.Optimizer],
     seconds: float,
-) -> tuple[tuple[float, float], torch.Tensor]:
+) -> tuple[tuple[float, float], Seconds]:
     """Of a copy of the model on this rank, run as plans are: passes, and the update, the medians of the slowest rank; and
     its operators."""
     applied = apply_alone(copy.deepcopy(model), alone, batch[0].device)
@@ -224,10 +237,9 @@ def _axes(mesh: DeviceMesh, hosts: int, local: int) -> Iterable[tuple[DeviceMesh
 def _curve(
     axis: DeviceMesh, src: Placement, dst: Placement, max_bytes: int, seconds: float, place: torch.device
 ) -> list[list[float]]:
-    """[bytes, seconds] of one collective, bytes being those of the whole tensor; always rising, as profiles are."""
+    """[bytes, seconds] of one collective, bytes being those of the whole tensor."""
     points: list[list[float]] = []
-    asked = SMALLEST
-    while asked <= max_bytes:
+    for asked in _bytes_until(max_bytes):
         side = axis.size() * max(1, math.isqrt(asked // 4) // axis.size())
         part = (side // axis.size(), side) if src == Shard(0) else (side, side)
         given = torch.ones(part, device=place)
@@ -235,10 +247,83 @@ def _curve(
         def move(given: torch.Tensor = given) -> object:
             return redistributed(given, axis, (src,), (dst,))
 
-        took = _seconds(move, seconds, place, statistics.mean, torch.randn(512, 512, device=place))
-        points.append([4 * side * side, max(took, points[-1][1] * 1.01) if points else took])
-        asked *= 4
-    return points
+        points.append([4 * side * side, _meeting_seconds(move, seconds, place)])
+    return _rising(points)
+
+
+def _between(hosts: int, local: int, max_bytes: int, seconds: float, place: torch.device) -> dict[str, list[list[float]]]:
+    """[bytes, seconds] of one way from device to device, on one host and on two, as pipelines go it."""
+    pairs = {
+        "intra_host": [(host * local, host * local + 1) for host in range(hosts) if local > 1],
+        "inter_host": [(host * local, (host + 1) * local) for host in range(0, hosts - 1, 2)],
+    }
+    return {
+        kind: _rising([[asked, _way_seconds(some, asked, seconds, place)] for asked in _bytes_until(max_bytes)])
+        for kind, some in pairs.items() if some
+    }  # fmt: skip
+
+
+def _way_seconds(pairs: Sequence[tuple[int, int]], nbytes: int, seconds: float, place: torch.device) -> float:
+    """From when a pass has ended on one device until the next device has what it gave: half of what there and back take
+    beside the products between. Devices compute before, while and after they send, as passes follow each other."""
+    ends = Boundary(0, 1, "x", (nbytes // 4,), torch.float32, (Replicate(),), (Replicate(),), 0.0, "auto", "auto")
+    meshes = [tuple(mesh_of(place.type, torch.tensor([rank]), ("rank",)) for rank in pair) for pair in pairs]
+    job = default_job(progress_thread=True)
+    ways = [Crossing([ends], (src, dst), 1, job, place, None, None) for src, dst in meshes]
+    mine = next((way for way, pair in zip(ways, pairs) if dist.get_rank() in pair), None)
+    first = any(dist.get_rank() == source for source, _ in pairs)
+    value, square = {("x", ends.src): torch.ones(nbytes // 4, device=place)}, _square(place)
+
+    def trips(count: int) -> float:
+        """All pairs' seconds of a trip there and back, without products."""
+        dist.barrier()
+        begin, spent = time.perf_counter(), 0.0
+        if mine is not None:
+            mine.begin(count, True)
+        for k in range(count if mine is not None else 0):
+            assert mine is not None
+            if not first:
+                mine.arrived(k)
+            before = time.perf_counter()
+            torch.mm(square, square)
+            _finish(place)
+            spent += time.perf_counter() - before
+            (mine.send if first else mine.send_back)(k, value)
+            if not first:
+                mine.release(k)
+            torch.mm(square, square)
+            if first:
+                mine.come_back(k)
+                mine.release(k)
+        found = torch.tensor((time.perf_counter() - begin if first else 0.0) - spent)
+        if mine is not None:
+            mine.wait()
+        dist.all_reduce(found)
+        return max(float(found) / (len(pairs) * count), 1e-9)
+
+    took = trips(2)
+    half = trips(max(MEETINGS // 2, min(int(seconds / took), 1000))) / 2
+    for way in ways:
+        way.close()
+    return half
+
+
+def _bytes_until(most: int) -> list[int]:
+    return [SMALLEST << 2 * n for n in range(16) if SMALLEST << 2 * n <= most]
+
+
+def _rising(points: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Always more for more bytes, as profiles have it: neighbours that are the other way round have about their mean."""
+    blocks: list[tuple[float, int]] = []
+    for _, seconds in points:
+        blocks.append((seconds, 1))
+        while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
+            (a, m), (b, n) = blocks[-2:]
+            blocks[-2:] = [((a * m + b * n) / (m + n), m + n)]
+    rising = [mean * (1 + (2 * n - count + 1) / 200) for mean, count in blocks for n in range(count)]
+    for n in range(1, len(rising)):
+        rising[n] = max(rising[n], rising[n - 1] * 1.001)
+    return [[nbytes, seconds] for (nbytes, _), seconds in zip(points, rising)]
 
 
 def _hidden(nbytes: int, seconds: float, place: torch.device) -> float:
@@ -260,18 +345,28 @@ def _hidden(nbytes: int, seconds: float, place: torch.device) -> float:
     return min(1.0, max(0.0, 1 - (_seconds(both, seconds, place) - _seconds(products, seconds, place)) / moved))
 
 
-def _seconds(
-    run: Callable[[], object], seconds: float, place: torch.device,
-    middle: Callable[[list[float]], float] = statistics.median, product: torch.Tensor | None = None,
-) -> float:  # fmt: skip
-    """What a run takes on the slowest rank: the middle of as many runs as fit into the time, as many on all ranks.
+def _seconds(run: Callable[[], object], seconds: float, place: torch.device) -> float:
+    """What a run takes on the slowest rank: the median of as many runs as fit into the time, as many on all ranks."""
+    found = torch.tensor(statistics.median(_samples(run, seconds, place, LEAST, None)))
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    return float(found)
 
-    Operators are told by their median. Of collectives a step has many, one after the other, so their mean is what counts,
-    and a product of matrices stands between them: ranks come at times of their own then, from work, as in training."""
 
+def _meeting_seconds(run: Callable[[], object], seconds: float, place: torch.device) -> float:
+    """What a collective takes. A step has many, one after the other, so the mean counts, that of all ranks, too: who comes
+    late does not wait. A product of matrices stands between them: ranks come at times of their own then, from work, as
+    in training."""
+    found = torch.tensor(statistics.mean(_samples(run, seconds, place, MEETINGS, _square(place))))
+    dist.all_reduce(found)
+    return float(found) / dist.get_world_size()
+
+
+def _samples(
+    run: Callable[[], object], seconds: float, place: torch.device, least: int, square: torch.Tensor | None
+) -> list[float]:
     def once() -> float:
-        if product is not None:
-            torch.mm(product, product)
+        if square is not None:
+            torch.mm(square, square)
         _finish(place)
         begin = time.perf_counter()
         run()
@@ -282,11 +377,13 @@ def _seconds(
     dist.barrier()
     first = torch.tensor(once())
     dist.all_reduce(first, dist.ReduceOp.MAX)
-    count = max(LEAST, min(int(seconds / float(first)), 1000))
+    count = max(least, min(int(seconds / float(first)), 1000))
     dist.barrier()
-    found = torch.tensor(middle([once() for _ in range(count)]))
-    dist.all_reduce(found, dist.ReduceOp.MAX)
-    return float(found)
+    return [once() for _ in range(count)]
+
+
+def _square(place: torch.device) -> torch.Tensor:
+    return torch.randn(PRODUCT, PRODUCT, device=place)
 
 
 def _finish(place: torch.device) -> None:
