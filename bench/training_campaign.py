@@ -110,8 +110,8 @@ def trained(step, clip, optimizer, batches):
     return statistics.median(b - a + d - c for a, b, c, d in steps[2:]), losses, norms
 
 
-def by_plan(entry, micro_batches, profile, case, batches, max_norm):
-    """One of PLANS."""
+def by_plan(entry, micro_batches, profile, kept, case, batches, max_norm):
+    """One of PLANS; the file of the plan is kept."""
     import torch
     from crossmesh.torch import apply, plan
 
@@ -121,6 +121,9 @@ def by_plan(entry, micro_batches, profile, case, batches, max_norm):
     counts = micro_batches if stages > 1 else [1, micro_batches]  # what torch's own plans run is one
     made = plan(make(), given, profile, loss=loss, target=target, micro_batches=counts, stages=stages,
                 data_parallel=data, tensor_parallel=tensor, schedule=schedule)  # fmt: skip
+    if torch.distributed.get_rank() == 0:
+        with open(kept, "w", encoding="utf-8") as file:
+            json.dump(made.document, file)
     applied = apply(make(), made)
     optimizer = applied.optimizer(torch.optim.AdamW, lr=RATE)
     try:
@@ -195,6 +198,10 @@ def by_torch(kind, case, batches, max_norm):
 
 def written(entry):
     return entry if isinstance(entry, str) else "x".join(map(str, entry[:3])) + "-" + entry[3]
+
+
+def plan_file(output, model, entry):
+    return f"{output}.{model}-{entry}.plan.json"
 
 
 def read(path):
@@ -273,7 +280,7 @@ def rank_main(given):
             train = (case, batches, training_case.MAX_NORM)
             predicted, (seconds, losses, norms) = (
                 by_torch(entry, *train) if isinstance(entry, str)
-                else by_plan(entry, given.micro_batches, profiles[name], *train)
+                else by_plan(entry, given.micro_batches, profiles[name], plan_file(given.output, name, written(entry)), *train)
             )
             errors = distance(losses, expected[name][0]), distance(norms, expected[name][1])
             row |= {"predicted_s": predicted and f"{predicted:.6g}", "measured_s": f"{seconds:.6g}",
@@ -353,19 +360,38 @@ def spearman(pairs):
     return of_lists(*map(list, zip(*pairs))) if len(pairs) > 2 else float("nan")
 
 
-def report(path):
+def judged(path, build, rows):
+    """Predictions of `autopar judge`: with what the runtime adds as the other rows say."""
+    document = {"format": "crossmesh-measured", "version": 1, "source": "bench/training_campaign.py", "rows": [
+        {"name": f"{row['model']} {row['plan']}", "plan": os.path.basename(plan_file(path, row["model"], row["plan"])),
+         "step_s": float(row["measured_s"])} for row in rows]}  # fmt: skip
+    with open(path + ".measured.json", "w", encoding="utf-8") as file:
+        json.dump(document, file)
+    found = subprocess.run([f"{build}/planner/cli/autopar", "judge", "--json", path + ".measured.json"], check=True,
+                           stdout=subprocess.PIPE)  # fmt: skip
+    return [row["step_s"] for row in json.loads(found.stdout)["rows"]]
+
+
+def errors_of(pairs):
+    errors = [p / m - 1 for p, m in pairs]
+    return f"error {100 * statistics.median(errors):+.1f} % in the middle, of the absolute ones " \
+           f"{100 * statistics.median(map(abs, errors)):.1f} %, worst {100 * max(errors, key=abs):+.1f} %; Spearman {spearman(pairs):.3f}"  # fmt: skip
+
+
+def report(path, build):
     rows = [row for row in read(path) if row["measured_s"]]
     ours = [row for row in rows if row["predicted_s"]]
     if not ours:
         print("no pair was measured")
         return
-    pairs = [(float(row["predicted_s"]), float(row["measured_s"])) for row in ours]
-    errors = [p / m - 1 for p, m in pairs]
-    print(f"{len(ours)} pairs: error {100 * statistics.median(errors):+.1f} % in the middle, of the absolute ones "
-          f"{100 * statistics.median(map(abs, errors)):.1f} %, worst {100 * max(errors, key=abs):+.1f} %; Spearman "
-          f"{spearman(pairs):.3f}; {sum(row['equal'] == 'True' for row in rows)} of {len(rows)} equal to one process")
+    measured = [float(row["measured_s"]) for row in ours]
+    priced = [float(row["predicted_s"]) for row in ours]
+    fitted = judged(path, build, ours)
+    print(f"{len(ours)} pairs, {sum(row['equal'] == 'True' for row in rows)} of {len(rows)} rows equal to one process")
+    print("as priced:", errors_of(list(zip(priced, measured))))
+    print("with the runtime of the other rows:", errors_of(list(zip(fitted, measured))))
     for name in dict.fromkeys(row["model"] for row in ours):
-        here = {row["plan"]: (float(row["predicted_s"]), float(row["measured_s"])) for row in ours if row["model"] == name}
+        here = {row["plan"]: (p, m) for row, p, m in zip(ours, fitted, measured) if row["model"] == name}
         pick, best = min(here, key=lambda n: here[n][0]), min(here, key=lambda n: here[n][1])
         text = f"{name}: Spearman {spearman(list(here.values())):.3f}; pick {pick} {here[pick][1]:.3f} s, best {best} " \
                f"{here[best][1]:.3f} s ({100 * (here[pick][1] / here[best][1] - 1):+.1f} %)"  # fmt: skip
@@ -400,7 +426,7 @@ def main():
         return rank_main(given)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster goes then, too
     status = 0 if given.report else launch(given)
-    report(given.output)
+    report(given.output, given.build)
     return status
 
 

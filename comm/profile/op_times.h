@@ -6,9 +6,9 @@
  * An entry is one measured run of a kind of operator on one device: what it computes, on numbers of
  * which type, what it reads and writes, and the seconds it took. The *roofline* of an operator is
  * the longer of FLOPs over the device's FLOP/s of that type and bytes over its memory bandwidth. An
- * operator of a kind that was measured takes its roofline times the ratio of measured to roofline,
- * interpolated over the logarithm of the roofline between the two nearest entries, and that of the
- * nearest one beyond them; others take their roofline. Entries of the operator's type count, and
+ * operator of a kind that was measured takes what one of the same FLOPs and bytes took; else, by
+ * rooflines, the time between the two nearest entries in proportion, and beyond them its roofline
+ * times the ratio of measured to roofline of the last; others take their roofline. Entries of the operator's type count, and
  * where there are none, those that name no type.
  *
  * Threads: values, no shared state.

@@ -90,29 +90,43 @@ static int pieces_of(const extent_t *from, const extent_t *to, int rank)
     return pieces;
 }
 
+/* The least that a message of at most so many bytes between hosts takes beside its bytes at the
+ * NIC's rate: measured curves may rise more slowly than that at first. Straight between points. */
+static double least_beside(const xm_cluster_profile_t *profile, double bytes, double rate)
+{
+    size_t count;
+    const xm_curve_point_t *points = xm_cluster_profile_curve(profile, XM_LINK_INTER_HOST, &count);
+    double least = xm_cluster_profile_seconds(profile, XM_LINK_INTER_HOST, bytes) - bytes / rate;
+
+    for (size_t i = 0; i < count && (double)points[i].bytes < bytes; ++i) {
+        least = fmin(least, points[i].seconds - (double)points[i].bytes / rate);
+    }
+    return fmax(least, 0.0);
+}
+
 /* Bounds the time by the NICs. Every host of the receiving side takes in each tile that its devices
  * hold at least once, because nothing of it is there yet; copies for further devices may come from
  * a neighbour on the same host. The sending hosts together give out every tile at least once. At
- * least one message crosses, hence one latency. */
+ * least one message crosses, and takes what it takes beside its bytes. */
 static double nics(const xm_cluster_profile_t *profile, const extent_t *from, const extent_t *to,
                    double tile)
 {
     int per_host = xm_cluster_profile_devices_per_host(profile);
-    double longest = 0.0, egress = 0.0;
+    double longest = 0.0, egress = 0.0, slowest = INFINITY;
 
     for (int host = to->first_host; host < to->end_host; ++host) {
         int first = host * per_host > to->first ? host * per_host : to->first;
         int end = (host + 1) * per_host < to->end ? (host + 1) * per_host : to->end;
         int tiles = tiles_between(to, first - to->first, end - to->first);
+        double rate = xm_cluster_profile_host_nic_bandwidth(profile, host);
 
-        longest =
-            fmax(longest, tiles * tile / xm_cluster_profile_host_nic_bandwidth(profile, host));
+        longest = fmax(longest, tiles * tile / rate);
+        slowest = fmin(slowest, rate);
     }
     for (int host = from->first_host; host < from->end_host; ++host) {
         egress += xm_cluster_profile_host_nic_bandwidth(profile, host);
     }
-    return fmax(longest, to->tiles * tile / egress) +
-           xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST);
+    return fmax(longest, to->tiles * tile / egress) + least_beside(profile, tile, slowest);
 }
 
 /* The least that so many bytes take a device, in however many messages: schedules cut messages, and
@@ -150,6 +164,7 @@ static double devices(const xm_cluster_profile_t *profile, const extent_t *from,
                                                      : to->end - to->first;
     tiles = tiles_between(to, 0, here);
     across = least_seconds(profile, XM_LINK_INTER_HOST, tile / pieces);
+    inside = fmin(inside, across); /* a copy, too, may come from the other side */
     taken = pieces * (tiles * across + (here - tiles) * inside) / here;
     given = (double)pieces * to->tiles * across / (from->end - from->first);
     return fmax(taken, given);

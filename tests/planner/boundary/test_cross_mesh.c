@@ -198,6 +198,11 @@ START_TEST(the_least_is_below_every_cost)
         xm_test_source_path("tests/fixtures/profiles/busy-8x4.json"), &profile));
     check_least(profile, 10, 8);
     xm_cluster_profile_destroy(profile);
+    /* Messages cost much, and at first hardly more for more bytes than the NIC needs for them. */
+    ck_assert_xm_ok(xm_cluster_profile_load(
+        xm_test_source_path("tests/fixtures/profiles/ways-4x2.json"), &profile));
+    check_least(profile, 11, 8);
+    xm_cluster_profile_destroy(profile);
 }
 END_TEST
 
