@@ -287,6 +287,7 @@ def rank_main(given):
                     "loss_error": f"{errors[0]:.2e}", "norm_error": f"{errors[1]:.2e}", "equal": max(errors) <= 1e-4}  # fmt: skip
         except (ValueError, RuntimeError, NotImplementedError, TypeError) as error:
             row["note"] = str(error).splitlines()[0][:160]
+            print(f"rank {dist.get_rank()}: {row['model']} {row['plan']}: {error!r}", file=sys.stderr, flush=True)
         if dist.get_rank() == 0:
             new = not os.path.exists(given.output)
             with open(given.output, "a", newline="", encoding="utf-8") as file:

@@ -492,17 +492,21 @@ class Job:
 
 
 def _make_progress(job: Job) -> None:
-    """The progress thread: sleeps in C while requests are posted, on a condition while there are none."""
+    """The progress thread. Without requests it goes on, too: a run that has ended here may have left bytes with the
+    transport, which wait for a connection that is being made or for room, and the other end with them. Either way it
+    sleeps in C; on a condition where that fails, since whoever posts next is told why."""
     while not job.closed:
-        with job._posted:
-            if not job._requests:
-                job._posted.wait(1.0)
-        if job._requests:
-            try:
-                with job._slot() as worker:
+        try:
+            with job._slot() as worker:
+                if job._requests:
                     job._go_on(worker)
-            except CrossmeshError:
-                return  # the job was closed meanwhile
+                    continue
+                status = raw.xm_worker_wait(worker, job._now() + SLICE_NS)
+        except CrossmeshError:
+            return  # the job was closed meanwhile
+        with job._posted:
+            if status not in (0, _native.ERR_TIMEOUT) and not job._requests:
+                job._posted.wait(1.0)
 
 
 # A job lives until it is closed: leaving it concerns the others.
