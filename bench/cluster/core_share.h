@@ -45,8 +45,8 @@ xm_status_t rb_core_share_join(const rb_core_share_t *share);
  * whether a quota is used up only at its tick and when a process comes or goes: with 250 ticks a
  * second a program alone on its core runs for 4 ms and then waits for 16 to 24 where 1 and 4 are
  * asked, and whoever waits for several ranks waits for the unluckiest. So a thread for each core
- * wakes up every half millisecond, before all others, which takes about 1 % of the core; without the
- * right to real-time priorities as one of many.
+ * wakes up every half millisecond, before all others, which takes about 1 % of the core; without
+ * the right to real-time priorities as one of many.
  */
 xm_status_t rb_core_share_keep_exact(void);
 

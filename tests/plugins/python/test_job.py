@@ -131,6 +131,23 @@ def move_with_threads(rank):
         job.barrier()
 
 
+def taken_without_requests(rank, ends):
+    """What is sent to a rank that has no request and calls nothing, its progress thread takes: the sender is done first."""
+    with Job.from_env(progress_thread=True) as job:
+        count = 1 << 10
+        spec = TensorSpec(Layout(Mesh(1, [0]), "R", (count,)), Layout(Mesh(1, [1]), "R", (count,)), 8, "x")
+        source, result = bytes(i * 7 % 251 for i in range(count)), bytearray(count)
+        reshard = Reshard(job, Plan([spec], job.network()), source if rank == 0 else None, result if rank == 1 else None)
+        if rank == 0:
+            reshard.run()
+            os.write(ends[1], b"x")
+        else:
+            assert os.read(ends[0], 1) == b"x"
+            reshard.run()
+            assert result == source
+        job.barrier()
+
+
 def interrupted(rank, progress_thread):
     """Rank 1 gets Ctrl-C while it waits for a rank that does not come; everybody hears of it, and then goes on."""
     with Job.from_env(progress_thread=progress_thread) as job:
@@ -337,6 +354,9 @@ class Jobs(unittest.TestCase):
 
     def test_threads(self):
         ranks.run(3, move_with_threads)
+
+    def test_taken_without_requests(self):
+        ranks.run(2, taken_without_requests, os.pipe(), hosts=2)
 
     def test_disagreement(self):
         ranks.run(2, disagree)
