@@ -358,7 +358,8 @@ def _meeting_seconds(run: Callable[[], object], seconds: float, place: torch.dev
     in training."""
     found = torch.tensor(statistics.mean(_samples(run, seconds, place, MEETINGS, _square(place))))
     dist.all_reduce(found)
-    return float(found) / dist.get_world_size()
+    size: int = dist.get_world_size()
+    return float(found) / size
 
 
 def _samples(
