@@ -8,8 +8,8 @@
  * the longer of FLOPs over the device's FLOP/s of that type and bytes over its memory bandwidth. An
  * operator of a kind that was measured takes what one of the same FLOPs and bytes took; else, by
  * rooflines, the time between the two nearest entries in proportion, and beyond them its roofline
- * times the ratio of measured to roofline of the last; others take their roofline. Entries of the operator's type count, and
- * where there are none, those that name no type.
+ * times the ratio of measured to roofline of the last; others take their roofline. Entries of the
+ * operator's type count, and where there are none, those that name no type.
  *
  * Threads: values, no shared state.
  */
