@@ -106,7 +106,8 @@ def _sizes(plan: Plan, seconds: Seconds, pass_s: float) -> list[tuple[str, str, 
 
 def entries_of(runs: Sequence[tuple[Plan, Seconds, float]]) -> list[dict[str, Any]]:
     """Entries of a profile (docs/cluster-profile.md), from the same operators on batches of different sizes, the largest
-    first: what they take beside each other, and a micro-batch's passes without the marks, which take time themselves. Smaller parts than those of the last are taken to go on as between the two."""
+    first: what they take beside each other, and a micro-batch's passes without the marks, which take time themselves.
+    Smaller parts than those of the last are taken to go on as between the first and the last."""
     tables = [_sizes(*run) for run in runs]
     if len(tables) > 1:
         beyond = []

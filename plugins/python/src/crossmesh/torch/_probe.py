@@ -70,9 +70,9 @@ def probe(
 
     All ranks of the default group call it, on a quiet cluster, with as many threads as training will have; they are
     numbered host by host, equally many on each. `cluster` is what `autopar probe` has measured there; its entries of the
-    same kinds are replaced, and what links take by what passes between stages take there. Operators run on numbers of `dtypes` of SIZES x SIZES (up to the
-    first that takes `seconds`), collectives on 1 KiB, 4 KiB, … up to
-    `max_bytes`, as plans run them. Each size takes about `seconds`. `optimizer` makes the update.
+    same kinds are replaced, and curves of links by what tensors take from stage to stage. Operators run on numbers of
+    `dtypes` of SIZES x SIZES (up to the first that takes `seconds`), collectives and ways between stages on 1 KiB, 4 KiB, …
+    up to `max_bytes`, as plans run them. Each size takes about `seconds`. `optimizer` makes the update.
     With a `model` and what plan() wants of it, a batch that one device can train on, every rank trains a copy of it too,
     alone and all at once, as apply() runs a plan for one device: the whole batch, and as many micro-batches of two samples,
     and of a number between.
