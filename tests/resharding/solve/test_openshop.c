@@ -331,17 +331,20 @@ START_TEST(racks_get_every_byte_once)
 }
 END_TEST
 
+/* Two to three million hops each: what instruments every access checks the first alone, and leaves
+ * broadcasts to those of 64 hosts above. */
 START_TEST(many_hosts_take_little_time)
 {
 #ifdef SLOW
-    int hosts = 128;
+    ck_assert(run_grid("128 to 128", 256, 64, 2, 64, 128, INT64_C(1) << 28) <= 1.002);
 #else
     int hosts = xm_test_rounds(2) < 2 ? 256 : 512;
-#endif
+
     ck_assert(run_grid("512 to 512", 2 * hosts, 64, hosts / 64, 64, hosts, INT64_C(1) << 28) <=
               1.002);
     ck_assert(run_grid("1 to 511", hosts, 1, 1, 1, hosts - 1, INT64_C(4) << 30) <= 1.02);
     ck_assert(run_grid("8 to 504", hosts, 8, 8, 1, hosts - 8, INT64_C(1) << 30) <= 1.02);
+#endif
 }
 END_TEST
 
