@@ -8,7 +8,8 @@
  * tag (below 2^48; a worker keeps those from ::XM_TRANSPORT_TAG_OWN for itself), and has exactly
  * the length of the receive (a shorter or longer one is an error of the receive). Messages between
  * two ranks may overtake each other; tags, not order, identify them. Large messages do not complete
- * at the sender before the receive is posted.
+ * at the sender before the receive is posted. What has completed at the sender arrives without
+ * further progress there; where rails stand in for each other, unless one is lost.
  *
  * Operations are described by a caller-owned ::xm_op_t, so posting allocates nothing. Posting
  * returns

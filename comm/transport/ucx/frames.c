@@ -11,9 +11,6 @@
 
 #include "comm/transport/ucx/transport_ucx_private.h"
 
-/* Which of the active messages are frames. */
-enum { FRAMES = 1 };
-
 /* The datatype of a packet's bytes. UCX asks for them when it has room, which for a rail that
  * is gone may be never, or long after their owner has freed them. The last byte tells the
  * receiver whether all others were what they should be: it is 1 if the bytes were still there
@@ -138,8 +135,8 @@ static void post(xm_rails_peer_t *peer, int lane, xm_rails_packet_t *packet)
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
         param.datatype = xm_ucx_owner(to)->packet_type;
     }
-    request = ucp_am_send_nbx(to->lanes[lane].ep, FRAMES, packet->head, XM_RAILS_FRAME_SIZE, bytes,
-                              length, &param);
+    request = ucp_am_send_nbx(to->lanes[lane].ep, XM_UCX_AM_FRAME, packet->head,
+                              XM_RAILS_FRAME_SIZE, bytes, length, &param);
     if (UCS_PTR_IS_ERR(request)) {
         xm_rails_broken(peer, lane, "%s", ucs_status_string(UCS_PTR_STATUS(request)));
     }
@@ -278,7 +275,7 @@ xm_status_t xm_ucx_listen(xm_ucx_transport_t *self, int rail)
     ucp_am_handler_param_t param = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id = FRAMES,
+        .id = XM_UCX_AM_FRAME,
         .flags = UCP_AM_FLAG_WHOLE_MSG,
         .cb = on_frame,
         .arg = listener};

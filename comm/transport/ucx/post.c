@@ -58,12 +58,56 @@ static void end(xm_op_t *op, ucs_status_t ucs_status)
     xm_rails_end_op(op, status);
 }
 
+static void on_left(void *request, ucs_status_t status, void *user_data)
+{
+    if (is_wanted(request)) {
+        end(user_data, status);
+    }
+}
+
+/* UCX has let go of a send's buffer. Over TCP it has copied up to a segment of it that the socket
+ * did not take yet, and that moves only when this rank makes progress: who computes after its last
+ * send would make the receiver wait for as long. So a send with none behind it, which would push it
+ * out, is followed by an empty active message, and ends when the socket has taken that: usually at
+ * once. UCX's own flush would ask the peer, and wait for its progress. Returns what the send has
+ * come to, maybe UCS_INPROGRESS.
+ *
+ * The system call is felt where messages are short. Those go without while the socket has taken all
+ * so far, and little since: one that fills it is found soon after. */
+static ucs_status_t push_out(xm_op_t *op, ucs_status_t status)
+{
+    const ucp_request_param_t param = {.op_attr_mask =
+                                           UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                       .cb.send = on_left,
+                                       .user_data = op};
+    xm_ucx_peer_t *peer = peer_of(op);
+    ucp_ep_h ep = peer->lanes[peer->lane].ep;
+    ucs_status_ptr_t request;
+
+    peer->unpushed += op->priv.length;
+    if (--peer->unsent > 0 || status != UCS_OK || !rail_of(op)->tcp_only || ep == NULL ||
+        (peer->unpushed < XM_UCX_EAGER && !peer->full)) {
+        return status;
+    }
+    request = ucp_am_send_nbx(ep, XM_UCX_AM_EMPTY, NULL, 0, NULL, 0, &param);
+    peer->unpushed = 0;
+    peer->full = UCS_PTR_IS_PTR(request);
+    if (peer->full) {
+        op->priv.handle = request;
+        op->priv.flags |= XM_UCX_LEAVING;
+    }
+    return UCS_PTR_STATUS(request);
+}
+
 /* UCX's callback for a send: the buffer is no longer read. It says nothing about the receiver
  * having matched the message, except for long ones, whose rendezvous needs that. */
 static void on_sent(void *request, ucs_status_t status, void *user_data)
 {
     if (is_wanted(request)) {
-        end(user_data, status);
+        status = push_out(user_data, status);
+        if (status != UCS_INPROGRESS) {
+            end(user_data, status);
+        }
     }
 }
 
@@ -103,17 +147,24 @@ static xm_status_t post_error(const xm_op_t *op, ucs_status_t status)
  * `done` still has to come from progress; where UCX keeps nothing the operation is idle again. */
 static xm_status_t posted(xm_op_t *op, ucs_status_ptr_t request)
 {
+    ucs_status_t answer = UCS_PTR_STATUS(request);
     xm_status_t status = XM_OK;
 
-    if (op->priv.status != XM_IN_PROGRESS) {
+    if (op->priv.status != XM_IN_PROGRESS || (op->priv.flags & XM_UCX_LEAVING) != 0) {
         return XM_IN_PROGRESS;
     }
-    if (request != NULL && !UCS_PTR_IS_ERR(request)) {
+    if (answer == UCS_INPROGRESS) {
         op->priv.handle = request;
         return XM_IN_PROGRESS;
     }
-    if (request != NULL) {
-        status = post_error(op, UCS_PTR_STATUS(request));
+    if (op->priv.kind == XM_RAILS_SEND) {
+        answer = push_out(op, answer);
+    }
+    if (answer == UCS_INPROGRESS) {
+        return XM_IN_PROGRESS;
+    }
+    if (answer != UCS_OK) {
+        status = post_error(op, answer);
     }
     count(op, status);
     xm_rails_leave(op);
@@ -152,6 +203,7 @@ xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const
     xm_rails_start(&to->base, op, tag, buffer, length, XM_RAILS_SEND);
     param = param_of(op, memory);
     param.cb.send = on_sent;
+    ++to->unsent;
     return posted(op, ucp_tag_send_nbx(to->lanes[to->lane].ep, buffer, length,
                                        (uint64_t)self->base.base.rank << XM_UCX_TAG_BITS | tag,
                                        &param));
@@ -182,10 +234,13 @@ xm_status_t xm_ucx_receive(xm_transport_t *transport, int peer, uint64_t tag, vo
 }
 
 /* UCX may call back at once or, for a message that is already arriving, when that has ended; it
- * ignores this for sends. */
-static void cancel(const xm_op_t *op)
+ * ignores this for sends. One that only waits for what follows it has been sent. */
+static void cancel(xm_op_t *op)
 {
-    if (op->priv.handle != NULL) {
+    if ((op->priv.flags & XM_UCX_LEAVING) != 0) {
+        ((xm_ucx_request_t *)op->priv.handle)->abandoned = true;
+        end(op, UCS_OK);
+    } else if (op->priv.handle != NULL) {
         ucp_request_cancel(rail_of(op)->worker, op->priv.handle);
     }
 }
@@ -211,7 +266,7 @@ void xm_ucx_cancel_receives(xm_ucx_peer_t *peer)
         return; /* UCX has none of them */
     }
     for (xm_list_t *at = xm_list_first(&peer->base.in_flight), *next; at != NULL; at = next) {
-        const xm_op_t *op = xm_op_of(at);
+        xm_op_t *op = xm_op_of(at);
 
         next = xm_list_next(&peer->base.in_flight, at);
         if (op->priv.kind == XM_RAILS_RECEIVE) {

@@ -333,6 +333,34 @@ static void init_request(void *request)
     ((xm_ucx_request_t *)request)->abandoned = false;
 }
 
+/* Shared memory needs none: what UCX has let go of there has arrived. */
+static bool has_active_messages(const xm_ucx_rail_params_t *params)
+{
+    return params->frames || params->kind != XM_UCX_RAIL_HOST;
+}
+
+static ucs_status_t drop(void *arg, const void *header, size_t header_length, void *data,
+                         size_t length, const ucp_am_recv_param_t *param)
+{
+    (void)arg;
+    (void)header;
+    (void)header_length;
+    (void)data;
+    (void)length;
+    (void)param;
+    return UCS_OK;
+}
+
+static ucs_status_t drop_empty_ones(ucp_worker_h worker)
+{
+    const ucp_am_handler_param_t param = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                                                        UCP_AM_HANDLER_PARAM_FIELD_CB,
+                                          .id = XM_UCX_AM_EMPTY,
+                                          .cb = drop};
+
+    return ucp_worker_set_am_recv_handler(worker, &param);
+}
+
 /* Makes the context of a rail. The size of requests is enlarged by the mark of abandoned ones,
  * which UCX hands out with each request. */
 static xm_status_t open_context(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t *params)
@@ -344,7 +372,7 @@ static xm_status_t open_context(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t 
                       UCP_PARAM_FIELD_REQUEST_INIT,
         .request_size = sizeof(xm_ucx_request_t),
         .request_init = init_request,
-        .features = UCP_FEATURE_TAG | (params->frames ? (uint64_t)UCP_FEATURE_AM : 0) |
+        .features = UCP_FEATURE_TAG | (has_active_messages(params) ? (uint64_t)UCP_FEATURE_AM : 0) |
                     (params->wakeup ? (uint64_t)UCP_FEATURE_WAKEUP : 0),
         .estimated_num_eps = (size_t)params->ranks,
         .name = "crossmesh"};
@@ -448,6 +476,13 @@ xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t *pa
     ucs_status = ucp_worker_create(rail->context, &worker_params, &rail->worker);
     if (ucs_status != UCS_OK) {
         goto cleanup_context;
+    }
+    step = "handler of active messages";
+    if (has_active_messages(params)) {
+        ucs_status = drop_empty_ones(rail->worker);
+    }
+    if (ucs_status != UCS_OK) {
+        goto destroy_worker;
     }
     step = "worker address";
     ucs_status = ucp_worker_get_address(rail->worker, &rail->address, &rail->address_length);

@@ -44,6 +44,9 @@ typedef struct xm_ucx_rail {
     xm_nic_counters_t *counters; /**< NULL: not counted */
 } xm_ucx_rail_t;
 
+/** Active messages: frames; and what is sent only to know that all before has left, and dropped. */
+enum { XM_UCX_AM_FRAME = 1, XM_UCX_AM_EMPTY };
+
 typedef struct xm_ucx_rail_params {
     xm_ucx_rail_kind_t kind;
     const char *device; /**< the only network device to be used; empty: what UCX chooses */

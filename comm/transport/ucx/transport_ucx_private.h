@@ -34,6 +34,9 @@ enum { XM_UCX_TAG_BITS = 48, XM_UCX_MAX_RANKS = 1 << 16 };
 /* Messages in frames that are shorter are sent without being announced. */
 enum { XM_UCX_EAGER = XM_TRANSPORT_EAGER };
 
+/* What priv.flags says of a send: UCX has its bytes, but the socket may not. */
+enum { XM_UCX_LEAVING = 1 };
+
 typedef struct xm_ucx_transport xm_ucx_transport_t;
 typedef struct xm_ucx_peer xm_ucx_peer_t;
 
@@ -48,8 +51,11 @@ typedef struct xm_ucx_lane {
 
 struct xm_ucx_peer {
     xm_rails_peer_t base;
-    int rail; /**< of lane 0; the next lane's is the next */
-    int lane; /**< of what does not travel in frames */
+    int rail;        /**< of lane 0; the next lane's is the next */
+    int lane;        /**< of what does not travel in frames … */
+    int unsent;      /**< … how many sends of it UCX has not let go of, … */
+    size_t unpushed; /**< … the bytes of those that nothing empty followed … */
+    bool full;       /**< … and whether the socket did not take the last empty one at once */
     xm_ucx_lane_t lanes[XM_NICS_MAX];
 };
 

@@ -342,6 +342,95 @@ START_TEST(spinning_works)
 }
 END_TEST
 
+/* Rank 0 sends, a few messages at once, and then computes for seconds without looking at its
+ * transport: rank 1 has them long before. Sockets hold less than a segment of UCX's, so that it
+ * cannot give all to the kernel at once; much less than the loopback's 64 KiB a packet would stall
+ * the kernel itself. */
+enum { AT_ONCE = 3, COMPUTES_S = 4 };
+
+typedef struct {
+    xm_op_t op;
+    xm_status_t status;
+    uint8_t *bytes;
+} letter_t;
+
+static void on_letter(xm_op_t *op, xm_status_t status)
+{
+    ((letter_t *)op->arg)->status = status;
+}
+
+static void carry(xm_transport_t *transport, size_t length)
+{
+    double began = local_now(), limit = local_timeout(COMPUTES_S / 2.0);
+    letter_t letters[AT_ONCE] = {0};
+    bool sends = transport->rank == 0;
+
+    for (int i = 0; i < AT_ONCE; ++i) {
+        letter_t *letter = &letters[i];
+        uint64_t tag = length * AT_ONCE + (unsigned)i;
+
+        letter->op.done = on_letter;
+        letter->op.arg = letter;
+        letter->bytes = malloc(length);
+        local_expect(letter->bytes != NULL, "no memory");
+        for (size_t b = 0; b < length; ++b) {
+            letter->bytes[b] = sends ? (uint8_t)(b * 7 + b / 251 + (size_t)i) : 0;
+        }
+        letter->status =
+            sends
+                ? xm_transport_send(transport, 1, tag, letter->bytes, length, NULL, &letter->op)
+                : xm_transport_receive(transport, 0, tag, letter->bytes, length, NULL, &letter->op);
+    }
+    for (int i = 0; i < AT_ONCE; ++i) {
+        while (letters[i].status == XM_IN_PROGRESS) {
+            (void)xm_transport_progress(transport);
+            local_expect(local_now() < began + limit,
+                         "rank %d: message %d of %zu bytes is not over", transport->rank, i,
+                         length);
+        }
+        local_expect(letters[i].status == XM_OK, "message %d: %s", i, xm_last_error());
+        for (size_t b = 0; b < length; ++b) {
+            local_expect(letters[i].bytes[b] == (uint8_t)(b * 7 + b / 251 + (size_t)i),
+                         "byte %zu of %zu", b, length);
+        }
+        free(letters[i].bytes);
+    }
+    if (sends) {
+        local_sleep(local_timeout(COMPUTES_S));
+    }
+}
+
+static int compute_after_sending(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    static const size_t lengths[] = {100, 15000, 300000, 1 << 20, 5000000};
+    xm_bootstrap_t *bootstrap;
+    conformance_slot_t slot = {.barrier = barrier, .limit = wait_limit_s};
+
+    local_expect(setenv("UCX_TCP_SNDBUF", "256k", 1) == 0, "setenv");
+    local_expect(setenv("UCX_TCP_RCVBUF", "256k", 1) == 0, "setenv");
+    local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, wait_limit_s, &bootstrap));
+    slot.arg = bootstrap;
+    slot.transport = open_transport(bootstrap, *(placement_t *)arg, false);
+    conformance_cases[0].run(&slot);
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); ++i) {
+        barrier(&slot);
+        carry(slot.transport, lengths[i]);
+    }
+    barrier(&slot);
+    xm_transport_destroy(slot.transport);
+    xm_bootstrap_destroy(bootstrap);
+    return 0;
+}
+
+START_TEST(what_was_sent_has_left)
+{
+    static const placement_t placements[] = {EMULATED_HOSTS, OTHER_MACHINES, TWO_NICS};
+    placement_t placement = placements[_i];
+
+    local_job_run(2, JOB_LIMIT_S, compute_after_sending, &placement);
+}
+END_TEST
+
 /* Registrations that were forgotten do not abort the process, and one rank alone is a job. */
 static int forget(const xm_job_env_t *env, int listen_fd, void *arg)
 {
@@ -440,6 +529,7 @@ int main(void)
                         (int)(sizeof(refused) / sizeof(refused[0])));
     tcase_add_loop_test(tcase, lanes_differ, 0, RDMA_DEVICE);
     tcase_add_test(tcase, spinning_works);
+    tcase_add_loop_test(tcase, what_was_sent_has_left, 0, 3);
     tcase_add_test(tcase, forgotten_registrations);
     suite_add_tcase(suite, tcase);
     if (getenv("RDMA_DEVICES") != NULL) {
