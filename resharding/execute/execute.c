@@ -398,6 +398,7 @@ static void start(xm_executor_t *executor)
     executor->runs_left -= executor->runs_left > 0;
     ++executor->runs;
     executor->posted = executor->running = true;
+    executor->began_ns = xm_transport_now(executor->transport);
     begin_proofs(executor);
     if (executor->turns != NULL) {
         xm_turns_start(executor->turns, executor->changes == NULL || executor->changes->in_turns);

@@ -205,7 +205,6 @@ typedef struct {
 /* Since when a run has been waited for, and whether it moves. */
 typedef struct {
     uint64_t run;     /* which one: executor->runs */
-    int64_t start_ns; /* of the first wait for it */
     int64_t since_ns; /* nothing has moved since then */
     uint64_t steps;   /* executor->steps as it was then */
     bool reported;    /* the watchdog has described this stall */
@@ -269,6 +268,7 @@ struct xm_executor {
     bool running;
     xm_status_t result;
     char reason[1024]; /* the sentence of a result that is an error */
+    int64_t began_ns;  /* when the run was posted */
     watch_t watch;     /* of the run that xm_executor_wait() waits for */
 };
 

@@ -109,7 +109,7 @@ static xm_status_t give_up(xm_worker_t *worker, xm_executor_t *executor, xm_stat
     } else if (waited == XM_ERR_TIMEOUT) {
         waited = xm_error_set(waited, "rank %d %s after %.1f s", xm_worker_rank(worker),
                               xm_executor_describe_wait(executor, waits, sizeof(waits)),
-                              (double)(xm_worker_now(worker) - executor->watch.start_ns) * 1e-9);
+                              (double)(xm_worker_now(worker) - executor->began_ns) * 1e-9);
     }
     xm_error_save(&error, waited);
     xm_executor_abandon(executor);
@@ -129,10 +129,8 @@ xm_status_t xm_executor_wait(xm_worker_t *worker, xm_executor_t *executor, int64
     xm_status_t status, waited;
 
     if (executor->watch.run != executor->runs) {
-        int64_t now = xm_worker_now(worker);
-
         executor->watch = (watch_t){
-            .run = executor->runs, .start_ns = now, .since_ns = now, .steps = executor->steps};
+            .run = executor->runs, .since_ns = xm_worker_now(worker), .steps = executor->steps};
     }
     while ((status = xm_executor_advance(executor)) == XM_IN_PROGRESS) {
         waited = wait_watched(worker, executor, limit, stop);
