@@ -9,7 +9,9 @@
  * the length of the receive (a shorter or longer one is an error of the receive). Messages between
  * two ranks may overtake each other; tags, not order, identify them. Large messages do not complete
  * at the sender before the receive is posted. What has completed at the sender arrives without
- * further progress there; where rails stand in for each other, unless one is lost.
+ * further progress there, but for what a full socket left of short messages (below
+ * ::XM_TRANSPORT_EAGER) over TCP, and where rails stand in for each other for short messages and
+ * for what a lost rail held.
  *
  * Operations are described by a caller-owned ::xm_op_t, so posting allocates nothing. Posting
  * returns

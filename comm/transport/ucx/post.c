@@ -72,8 +72,9 @@ static void on_left(void *request, ucs_status_t status, void *user_data)
  * once. UCX's own flush would ask the peer, and wait for its progress. Returns what the send has
  * come to, maybe UCS_INPROGRESS.
  *
- * The system call is felt where messages are short. Those go without while the socket has taken all
- * so far, and little since: one that fills it is found soon after. */
+ * The system call is felt where messages are short. Those go without while the socket took the last
+ * empty one at once and less than XM_UCX_EAGER came since: where such a message itself finds the
+ * socket full, its rest still waits for this rank's next progress. */
 static ucs_status_t push_out(xm_op_t *op, ucs_status_t status)
 {
     const ucp_request_param_t param = {.op_attr_mask =
