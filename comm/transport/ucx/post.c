@@ -58,6 +58,20 @@ static void end(xm_op_t *op, ucs_status_t ucs_status)
     xm_rails_end_op(op, status);
 }
 
+static ucp_request_param_t param_of(const xm_op_t *op, const xm_memory_t *memory)
+{
+    const xm_ucx_peer_t *peer = peer_of(op);
+    ucp_request_param_t param = {.op_attr_mask =
+                                     UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                 .user_data = (void *)(uintptr_t)op};
+
+    if (memory != NULL) {
+        param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+        param.memh = memory->handle[peer->rail + peer->lane];
+    }
+    return param;
+}
+
 static void on_left(void *request, ucs_status_t status, void *user_data)
 {
     if (is_wanted(request)) {
@@ -77,10 +91,7 @@ static void on_left(void *request, ucs_status_t status, void *user_data)
  * socket full, its rest still waits for this rank's next progress. */
 static ucs_status_t push_out(xm_op_t *op, ucs_status_t status)
 {
-    const ucp_request_param_t param = {.op_attr_mask =
-                                           UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-                                       .cb.send = on_left,
-                                       .user_data = op};
+    ucp_request_param_t param = param_of(op, NULL);
     xm_ucx_peer_t *peer = peer_of(op);
     ucp_ep_h ep = peer->lanes[peer->lane].ep;
     ucs_status_ptr_t request;
@@ -90,6 +101,7 @@ static ucs_status_t push_out(xm_op_t *op, ucs_status_t status)
         (peer->unpushed < XM_UCX_EAGER && !peer->full)) {
         return status;
     }
+    param.cb.send = on_left;
     request = ucp_am_send_nbx(ep, XM_UCX_AM_EMPTY, NULL, 0, NULL, 0, &param);
     peer->unpushed = 0;
     peer->full = UCS_PTR_IS_PTR(request);
@@ -171,20 +183,6 @@ static xm_status_t posted(xm_op_t *op, ucs_status_ptr_t request)
     xm_rails_leave(op);
     op->priv.kind = XM_RAILS_IDLE;
     return status;
-}
-
-static ucp_request_param_t param_of(const xm_op_t *op, const xm_memory_t *memory)
-{
-    const xm_ucx_peer_t *peer = peer_of(op);
-    ucp_request_param_t param = {.op_attr_mask =
-                                     UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-                                 .user_data = (void *)(uintptr_t)op};
-
-    if (memory != NULL) {
-        param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
-        param.memh = memory->handle[peer->rail + peer->lane];
-    }
-    return param;
 }
 
 xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const void *buffer,

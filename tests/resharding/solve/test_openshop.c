@@ -331,8 +331,8 @@ START_TEST(racks_get_every_byte_once)
 }
 END_TEST
 
-/* Two to three million hops each: what instruments every access checks the first alone, and leaves
- * broadcasts to those of 64 hosts above. */
+/* The two broadcasts have two to three million hops each: what instruments every access checks the
+ * first problem alone, and broadcasts to 64 hosts above. */
 START_TEST(many_hosts_take_little_time)
 {
 #ifdef SLOW
