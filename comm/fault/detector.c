@@ -397,18 +397,16 @@ static void on_refused(void *arg, int rank, bool sure)
     xm_liveness_refused(self->liveness, rank, sure, xm_clock_ns());
 }
 
-/* What the transport has received of a watched rank is a sign of life of it. */
-static void look_at_traffic(xm_detector_t *self, int64_t now)
+/* What the transport has received of a watched rank is a sign of life of it, of the moment when it
+ * came: this thread may have slept for an interval since. */
+static void look_at_traffic(xm_detector_t *self)
 {
     for (int rank = 0; rank < self->endpoints->size && self->counters != NULL; ++rank) {
-        xm_peer_counts_t counts;
+        int64_t at = xm_counters_received_at(self->counters, rank);
 
-        if (xm_liveness_watches(self->liveness, rank)) {
-            xm_counters_peer(self->counters, rank, &counts);
-            if (counts.bytes[XM_RECEIVED] != self->slots[rank].received) {
-                self->slots[rank].received = counts.bytes[XM_RECEIVED];
-                xm_liveness_heard(self->liveness, rank, now);
-            }
+        if (xm_liveness_watches(self->liveness, rank) && at != self->slots[rank].received_at) {
+            self->slots[rank].received_at = at;
+            xm_liveness_heard(self->liveness, rank, at);
         }
     }
 }
@@ -442,7 +440,7 @@ static int64_t beat(xm_detector_t *self)
             link = xm_courier_read(self->courier, now, self->interval / 2, &events);
     int64_t next;
 
-    look_at_traffic(self, now);
+    look_at_traffic(self);
     next = xm_liveness_tick(self->liveness, now, &actions);
     next = link < next ? link : next;
     warn_of_the_mute(self, now);

@@ -66,7 +66,7 @@ void xm_detector_begin(xm_detector_t *detector, uint32_t generation, const int *
         *slot = (xm_detector_slot_t){.group_rank = rank_of[rank],
                                      .closed = slot->closed,
                                      .link = -1,
-                                     .received = slot->received,
+                                     .received_at = slot->received_at,
                                      .said = slot->said,
                                      .centre = rank_of[rank] >= 0 && rank != own &&
                                                (central || rank_of[rank] == 0)};

@@ -26,7 +26,7 @@ typedef struct {
     uint32_t ready_for;    /* what it says it is ready for */
     uint64_t activity;     /* what it said last of its own thread */
     unsigned signs;        /* answers that showed more activity than the one before */
-    uint64_t received;     /* bytes of the transport, when last looked at */
+    int64_t received_at;   /* of the transport, when last looked at */
     xm_frame_t *said;      /* the last frame of a regrouping, its table behind it; NULL: none */
     int64_t said_at;
 } xm_detector_slot_t;

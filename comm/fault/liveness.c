@@ -212,15 +212,22 @@ xm_opinion_t xm_liveness_testify(xm_liveness_t *liveness, int rank, int64_t now)
                : XM_OPINION_NONE;
 }
 
-/* A sign of life ends every doubt. */
-void xm_liveness_heard(xm_liveness_t *liveness, int rank, int64_t now)
+/* A sign of life ends every doubt, but not what has been asked or refused since. */
+void xm_liveness_heard(xm_liveness_t *liveness, int rank, int64_t at)
 {
     slot_t *slot = &liveness->slots[rank];
 
-    slot->heard_at = slot->came_at = now;
-    slot->gaps +=
-        slot->unanswered_since != NEVER && now - slot->unanswered_since >= span(liveness, GAP);
-    slot->unanswered_since = slot->refused_at = NEVER;
+    if (at < slot->heard_at) {
+        return;
+    }
+    slot->heard_at = at;
+    slot->came_at = slot->came_at > at ? slot->came_at : at;
+    if (slot->unanswered_since <= at) {
+        slot->gaps +=
+            slot->unanswered_since != NEVER && at - slot->unanswered_since >= span(liveness, GAP);
+        slot->unanswered_since = NEVER;
+    }
+    slot->refused_at = slot->refused_at <= at ? NEVER : slot->refused_at;
     slot->heard = true;
     slot->given_up = false;
     if (slot->witnessed_at != NEVER) {

@@ -91,8 +91,9 @@ bool xm_liveness_answered(xm_liveness_t *liveness, int rank, uint64_t question, 
                           xm_opinion_t opinion, int64_t now);
 /** A question has come. @p hears: the sender says that it hears this rank. */
 void xm_liveness_asked(xm_liveness_t *liveness, int rank, bool hears, int64_t now);
-/** Bytes have passed to and fro, on whatever way. */
-void xm_liveness_heard(xm_liveness_t *liveness, int rank, int64_t now);
+/** Bytes have passed to and fro, on whatever way. @p at: when they came, maybe some time ago; older
+ * than the last sign, they are none. */
+void xm_liveness_heard(xm_liveness_t *liveness, int rank, int64_t at);
 /** A connection was refused where the rank has been reached before. @p sure: there is no need to
  * wait for a sign of life that would prove it wrong. */
 void xm_liveness_refused(xm_liveness_t *liveness, int rank, bool sure, int64_t now);

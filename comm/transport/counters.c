@@ -74,6 +74,11 @@ void xm_counters_peer(const xm_counters_t *counters, int peer, xm_peer_counts_t 
     }
 }
 
+int64_t xm_counters_received_at(const xm_counters_t *counters, int peer)
+{
+    return (int64_t)xm_counted(&counters->peer[peer].received_at);
+}
+
 /* The difference cannot be negative, by the order in which xm_counters_peer() reads. */
 uint64_t xm_peer_counts_in_flight(const xm_peer_counts_t *counts, xm_direction_t direction)
 {

@@ -37,6 +37,9 @@ xm_status_t xm_counters_create(int peers, xm_counters_t **counters);
 int xm_counters_peers(const xm_counters_t *counters);
 /** Reads the counts of peer @p peer, 0 … peers - 1. */
 void xm_counters_peer(const xm_counters_t *counters, int peer, xm_peer_counts_t *counts);
+/** When the last message of a peer has been received, as xm_clock_ns() tells it, to some
+ * milliseconds; 0: none has. */
+int64_t xm_counters_received_at(const xm_counters_t *counters, int peer);
 
 /** NICs that have been opened so far. */
 int xm_counters_nics(const xm_counters_t *counters);

@@ -19,6 +19,7 @@ typedef struct xm_peer_counters {
     xm_counter_t ended[XM_DIRECTION_COUNT][XM_OUTCOME_COUNT];
     xm_counter_t bytes[XM_DIRECTION_COUNT];
     xm_counter_t copies, copied_bytes;
+    xm_counter_t received_at;
 } xm_peer_counters_t;
 
 typedef struct xm_nic_counters {
@@ -73,6 +74,12 @@ static inline void xm_count_end(xm_peer_counters_t *peer, xm_direction_t directi
 
     if (status == XM_OK) {
         xm_count(&peer->bytes[direction], length);
+    }
+    if (status == XM_OK && direction == XM_RECEIVED) {
+        /* The kernel's last tick: a few nanoseconds, where the exact time takes ten times that. */
+        atomic_store_explicit(&peer->received_at,
+                              (uint64_t)xm_clock_read_ns(CLOCK_MONOTONIC_COARSE),
+                              memory_order_relaxed);
     }
     /* Released, so that who sees the end sees the post as well. */
     atomic_store_explicit(ended, xm_counted(ended) + 1, memory_order_release);

@@ -346,6 +346,27 @@ START_TEST(every_sign_counts)
 }
 END_TEST
 
+/* Who sleeps between questions learns late of bytes that came: they count from when they came, and
+ * not at all where an answer came after them. */
+START_TEST(a_sign_is_of_when_it_came)
+{
+    const int64_t silent = (int64_t)(XM_LIVENESS_SILENT * (double)second), came = 10 * second;
+    lab_t lab;
+
+    lab_create(&lab, 2, 2);
+    run_until(&lab, came);
+    lab.stopped[1] = true;
+    run_until(&lab, came + second / 2);
+    xm_liveness_heard(lab.nodes[0].liveness, 1, came + second / 100);
+    xm_liveness_heard(lab.nodes[0].liveness, 1, came - 3 * second);
+    run_until(&lab, came + second / 100 + silent - 1);
+    ck_assert_int_eq(lab.nodes[0].findings[1], 0);
+    run_until(&lab, came + second / 100 + silent + second / XM_LIVENESS_REPEATS);
+    ck_assert_int_eq(lab.nodes[0].findings[1], 1);
+    lab_destroy(&lab);
+}
+END_TEST
+
 /* How often two ranks lose each other at a loss where that happens, against the probability that
  * all questions of a silence are lost; then the same probability for what has to be held: a
  * thousand ranks for a week at 1 %, 18 for ten minutes at 5 %. */
@@ -513,6 +534,7 @@ int main(void)
     tcase_add_test(tcase, a_late_rank_blames_nobody);
     tcase_add_test(tcase, old_and_made_up_answers_count_nothing);
     tcase_add_test(tcase, every_sign_counts);
+    tcase_add_test(tcase, a_sign_is_of_when_it_came);
     tcase_add_test(tcase, loss_does_what_was_calculated);
     tcase_add_test(tcase, a_lossy_network_kills_nobody);
     tcase_add_test(tcase, nobody_is_blamed_for_what_others_suffer);
