@@ -142,6 +142,7 @@ class _Step:
     way: _Way | None
     last: list[str]  # results that nothing needs afterwards
     merged: Run | None = None
+    product: bool = False  # of a split backward pass its parameters' gradients are the other half
 
 
 class _Parameter:
@@ -198,6 +199,7 @@ class _Operation:
 
     made: torch.Tensor
     uses: list[_Use]
+    product: bool
     grad: torch.Tensor | None = None
 
 
@@ -268,7 +270,7 @@ class StageModule:
         self._held: dict[int, _Held] = {}
         self._steps = self._compile(stage, parameters)
         self._buckets = self._bucketed()
-        self._begun, self._passed = 0, 0  # buckets that are on their way, and backward passes
+        self._begun, self._passed, self._weighed = 0, 0, 0  # buckets that are on their way, backward and weight passes
 
     def _uses(self, stage: Stage) -> dict[str, list[tuple[Placements, Placements, Steps]]]:
         """Per parameter, the layout of each use and that of its gradient there, and how that is summed."""
@@ -326,7 +328,8 @@ class StageModule:
             before = found.get(first.key) if first is not None and whole and readers[first.key] == 1 else None
             if step.merged is not None and before is not None and before.way is None:
                 del found[before.key]
-                step = _Step(step.key, step.merged, [*before.reads, *step.reads[1:]], step.local, step.way, [])
+                reads = [*before.reads, *step.reads[1:]]
+                step = _Step(step.key, step.merged, reads, step.local, step.way, [], product=before.product)
             found[step.key] = step
         return list(found.values())
 
@@ -383,7 +386,7 @@ class StageModule:
         local = Local(sizes, self.draws.source(operator.name, place))
         steps = placed.sums.get(len(operator.planned), ())
         way = None if late else _way(self.mesh, computed, placed.result, placed.result, _summed(computed), steps)
-        return _Step(placed.name, operator.run, reads, local, way, [], operator.merged)
+        return _Step(placed.name, operator.run, reads, local, way, [], operator.merged, operator.kind == "einsum")
 
     def _get(
         self, read: _Read, results: dict[str, torch.Tensor], moved: dict[str, dict[_Way | None, torch.Tensor]],
@@ -419,7 +422,7 @@ class StageModule:
         """The inputs of a step, whole on every rank."""
         self.micro_batches = micro_batches
         self._held.clear()
-        self._begun = self._passed = 0
+        self._begun = self._passed = self._weighed = 0
         for parameter in self._own.values():
             parameter.begin()
         self.draws.step += 1
@@ -433,7 +436,7 @@ class StageModule:
             parts = [self._get(read, results, moved, self.micro_batches[k], uses) for read in step.reads]
             made = step.run(parts, step.local)
             if uses and made.requires_grad:
-                operations.append(_Operation(made, uses))
+                operations.append(_Operation(made, uses, step.product))
             results[step.key] = made if step.way is None else step.way(made)
             for name in step.last:
                 results.pop(name, None)
@@ -455,7 +458,8 @@ class StageModule:
 
     def backward_pass(self, k: int, grads: dict[End, list[torch.Tensor]], split: bool) -> Values:
         """Gradients of what arrived. `grads` are those of what has left, one from each place; the loss has none. Split,
-        those of parameters are left to weight_pass(): what they need is kept."""
+        those of products' parameters are left to weight_pass(): what they need is kept. Others are next to no work, or come
+        from the same kernel as the gradient of the input."""
         held = self._held[k]
         if not held.ends:
             leaves = {name: value.detach().requires_grad_(value.is_floating_point()) for name, value in held.arrived.items()}
@@ -467,9 +471,10 @@ class StageModule:
                 ends.append(end)
                 given.append(torch.ones_like(end) if came is None else came[0] if len(came) == 1 else sum(came[1:], came[0]))
         names = [name for name, value in held.arrived.items() if value.requires_grad]
-        uses = [use for operation in held.operations for use in operation.uses]
-        wanted = [held.arrived[name] for name in names]
-        wanted += [operation.made for operation in held.operations] if split else [leaf for _, leaf, _ in uses]
+        later = [operation for operation in held.operations if split and operation.product]
+        uses = [use for operation in held.operations if not (split and operation.product) for use in operation.uses]
+        wanted = [held.arrived[name] for name in names] + [leaf for _, leaf, _ in uses]
+        wanted += [operation.made for operation in later]
         self._passed += 1
         overlapped = not split and self._passed == len(self.micro_batches)
         if overlapped:  # the sums of what is complete begin while autograd goes on
@@ -481,25 +486,31 @@ class StageModule:
         if ends and wanted:
             found = torch.autograd.grad(ends, wanted, given, retain_graph=split, allow_unused=True)
         rest = found[len(names) :]
-        if split:
-            for operation, grad in zip(held.operations, rest):
-                operation.grad = grad
-        else:
-            for (parameter, _, way), grad in zip(uses, rest):
-                if grad is not None and not overlapped:
-                    parameter.add(grad, way)
+        for (parameter, _, way), grad in zip(uses, rest):
+            if grad is not None and not overlapped:
+                parameter.add(grad, way)
+        for operation, grad in zip(later, rest[len(uses) :]):
+            operation.grad = grad
+        if not split:
             del self._held[k]
         return {name: grad for name, grad in zip(names, found) if grad is not None}
 
     def weight_pass(self, k: int) -> None:
-        """The other half: each operator's parameters from the gradient of what it made, and no further back."""
-        for operation in self._held.pop(k).operations:
-            if operation.grad is not None:
-                leaves = [leaf for _, leaf, _ in operation.uses]
-                found = torch.autograd.grad(operation.made, leaves, operation.grad, allow_unused=True)
-                for (parameter, _, way), grad in zip(operation.uses, found):
-                    if grad is not None:
-                        parameter.add(grad, way)
+        """The other half: each product's parameters from the gradient of what it made, and no further back. In the last of
+        a step the sums of what is complete begin on the way, in about the order of the buckets."""
+        operations = [o for o in reversed(self._held.pop(k).operations) if o.grad is not None]
+        self._weighed += 1
+        last = self._weighed == len(self.micro_batches)
+        for parameter, _, _ in (use for operation in operations if last for use in operation.uses):
+            parameter.missing += 1
+        for operation in operations:
+            leaves = [leaf for _, leaf, _ in operation.uses]
+            found = torch.autograd.grad(operation.made, leaves, operation.grad, allow_unused=True)
+            for (parameter, _, way), grad in zip(operation.uses, found):
+                if last:
+                    self._last(parameter, way, grad)
+                elif grad is not None:
+                    parameter.add(grad, way)
 
     def _bucketed(self) -> list[_Bucket]:
         """In the order in which backward passes complete them, about the reverse of the uses; equal on all ranks."""
@@ -517,9 +528,10 @@ class StageModule:
             filling[alike] = bucket, nbytes + own.part.nbytes
         return made
 
-    def _last(self, parameter: _Parameter, way: _Way | None, grad: torch.Tensor) -> None:
-        """A gradient that the last backward pass has found. Buckets begin in their order, so that ranks agree in it."""
-        parameter.add(grad, way)
+    def _last(self, parameter: _Parameter, way: _Way | None, grad: torch.Tensor | None) -> None:
+        """A gradient that the last pass has found. Buckets begin in their order, so that ranks agree in it."""
+        if grad is not None:
+            parameter.add(grad, way)
         parameter.missing -= 1
         while self._begun < len(self._buckets):
             bucket = self._buckets[self._begun]
