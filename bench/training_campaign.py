@@ -8,11 +8,13 @@ Every rank has one thread and a fixed share of a core (emulated-cluster's --core
 other's time; it is measured so (autopar probe, crossmesh.torch.probe), trained so, and planned for. GPT, Llama (grouped queries,
 tied embeddings), MoE, T5 (cross-attention) and U-Net (skips), which tests/plugins/python/training has too: 20 steps of
 each plan beside one process (losses and norms of gradients within 1e-4), and DDP, FSDP and a Megatron plan by torch itself.
-A row for each (model, plan) goes to the CSV at once; what has one is not run again. The summary at the end is also all
-that `--report` does.
+A machine's rates change within seconds, so the plans of a model take turns, some steps each, and the middle step counts:
+pipelines of the same stages, and those of one stage beside torch's own; the model's operators are measured before. A row for each (model, plan) goes to the CSV when
+their rounds are over; what has one is not run again. The summary at the end is also all that `--report` does.
 """
 import argparse
 import csv
+import functools
 import itertools
 import json
 import os
@@ -25,7 +27,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = os.path.join(HERE, "..", "plugins", "python", "src")
 TESTS = os.path.join(HERE, "..", "tests", "plugins", "python")
-HOSTS, EACH, BATCH, STEPS = 4, 2, 32, 20
+HOSTS, EACH, BATCH, STEPS, ROUNDS = 4, 2, 32, 20, 5
 RATE = 3e-4  # at 3e-3 one process parts from itself, with 8 micro-batches for 4, by 1e-2 within 20 steps
 NAME = "xmtrain"
 COLUMNS = ["model", "plan", "predicted_s", "measured_s", "loss_error", "norm_error", "equal", "note"]
@@ -85,29 +87,41 @@ def distance(ours, theirs):
     return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
 
 
-def trained(step, clip, optimizer, batches):
-    """Seconds of the middle step, without clipping, and the losses and norms of all. From when the first rank begins until
-    the last one ends, by the clock that all hosts of one machine have: barriers between are not in it."""
-    import torch.distributed as dist
+class Training:
+    """The steps of one way to train, some at a time: others may take turns with it."""
 
-    losses, norms, times = [], [], []
-    for batch in batches:
-        dist.barrier()
-        mine = [time.perf_counter()]
-        optimizer.zero_grad()
-        losses.append(float(step(*batch)))
-        mine.append(time.perf_counter())
-        dist.barrier()
-        norms.append(float(clip()))
-        dist.barrier()
-        mine.append(time.perf_counter())
-        optimizer.step()
-        mine.append(time.perf_counter())
-        times.append(mine)
-    every = [None] * dist.get_world_size()
-    dist.all_gather_object(every, times)
-    steps = [[f(rank[n][k] for rank in every) for k, f in enumerate((min, max, min, max))] for n in range(len(times))]
-    return statistics.median(b - a + d - c for a, b, c, d in steps[2:]), losses, norms
+    def __init__(self, step, clip, optimizer, batches, close=lambda: None):
+        self._step, self._clip, self._optimizer, self._batches, self.close = step, clip, optimizer, iter(batches), close
+        self._losses, self._norms, self._times = [], [], []
+
+    def go_on(self, count):
+        """The next steps. The first of them comes out of other work, and is not timed."""
+        import torch.distributed as dist
+
+        for n, batch in enumerate(itertools.islice(self._batches, count)):
+            dist.barrier()
+            mine = [time.perf_counter()]
+            self._optimizer.zero_grad()
+            self._losses.append(float(self._step(*batch)))
+            mine.append(time.perf_counter())
+            dist.barrier()
+            self._norms.append(float(self._clip()))
+            dist.barrier()
+            mine.append(time.perf_counter())
+            self._optimizer.step()
+            mine.append(time.perf_counter())
+            if n > 0:
+                self._times.append(mine)
+
+    def found(self):
+        """Seconds of the middle step, without clipping, and the losses and norms of all. From when the first rank begins
+        until the last one ends, by the clock that all hosts of one machine have: barriers between are not in it."""
+        import torch.distributed as dist
+
+        every = [None] * dist.get_world_size()
+        dist.all_gather_object(every, self._times)
+        steps = [[f(rank[n][k] for rank in every) for k, f in enumerate((min, max, min, max))] for n in range(len(self._times))]
+        return statistics.median(b - a + d - c for a, b, c, d in steps), self._losses, self._norms
 
 
 def by_plan(entry, micro_batches, profile, kept, case, batches, max_norm):
@@ -126,10 +140,8 @@ def by_plan(entry, micro_batches, profile, kept, case, batches, max_norm):
             json.dump(made.document, file)
     applied = apply(make(), made)
     optimizer = applied.optimizer(torch.optim.AdamW, lr=RATE)
-    try:
-        return made.step_seconds, trained(applied.step, lambda: applied.clip_grad_norm_(max_norm), optimizer, batches)
-    finally:
-        applied.close()
+    clip = functools.partial(applied.clip_grad_norm_, max_norm)
+    return made.step_seconds, Training(applied.step, clip, optimizer, batches, applied.close)
 
 
 def by_torch(kind, case, batches, max_norm):
@@ -193,7 +205,7 @@ def by_torch(kind, case, batches, max_norm):
             (grad.to_local() if hasattr(grad, "to_local") else grad).mul_(torch.clamp(max_norm / (found + 1e-6), max=1.0))
         return found
 
-    return None, trained(step, clip, optimizer, batches)
+    return None, Training(step, clip, optimizer, batches)
 
 
 def written(entry):
@@ -238,6 +250,57 @@ def references(given):
         json.dump(found, file)
 
 
+def train_by_turns(given, name, entries, case, batches, profile, expected):
+    """The rows of a model's plans, which all ranks train a few steps at a time."""
+    import torch.distributed as dist
+    import training_case
+
+    rows = {written(entry): {"model": name, "plan": written(entry)} for entry in entries}
+    running = {}
+
+    def tried(plan, what):
+        try:
+            return what()
+        except (ValueError, RuntimeError, NotImplementedError, TypeError) as error:
+            rows[plan]["note"] = str(error).splitlines()[0][:160]
+            running.pop(plan, None)
+            print(f"rank {dist.get_rank()}: {name} {plan}: {error!r}", file=sys.stderr, flush=True)
+            return None
+
+    for entry in entries:
+        plan, train = written(entry), (case, batches, training_case.MAX_NORM)
+        make = (
+            functools.partial(by_torch, entry, *train) if isinstance(entry, str)
+            else functools.partial(by_plan, entry, given.micro_batches, profile, plan_file(given.output, name, plan), *train)
+        )  # fmt: skip
+        predicted, running[plan] = tried(plan, make) or (None, None)
+        rows[plan]["predicted_s"] = predicted and f"{predicted:.6g}"
+    for _ in range(ROUNDS):
+        for plan, training in list(running.items()):
+            if training is not None:
+                tried(plan, functools.partial(training.go_on, STEPS // ROUNDS))
+    for plan, training in running.items():
+        if training is None:
+            continue
+        seconds, losses, norms = training.found()
+        errors = distance(losses, expected[0]), distance(norms, expected[1])
+        rows[plan] |= {"measured_s": f"{seconds:.6g}", "loss_error": f"{errors[0]:.2e}", "norm_error": f"{errors[1]:.2e}",
+                       "equal": max(errors) <= 1e-4}  # fmt: skip
+        training.close()
+    return list(rows.values())
+
+
+def write(path, rows):
+    new = not os.path.exists(path)
+    with open(path, "a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
+    for row in rows:
+        print(json.dumps(row), flush=True)
+
+
 def rank_main(given):
     import torch
     import torch.distributed as dist
@@ -245,57 +308,32 @@ def rank_main(given):
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     cases = models()
-    import training_case
     from crossmesh.torch import probe, shutdown
 
     export_once()
 
     with open(given.output + ".alone.json", encoding="utf-8") as file:
         expected = json.load(file)
-    profiles, path = {}, given.output + ".profiles.json"  # what was probed once is so for the whole campaign
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            profiles = json.load(file)
     dist.barrier()
-    wanted, left = left_of(given), given.pairs
-    for name, entry in wanted:
-        go = torch.tensor([time.time() < given.until and left > 0])
+    for name, entries in itertools.groupby(left_of(given)[: given.pairs], lambda pair: pair[0]):
+        go = torch.tensor([time.time() < given.until])
         dist.broadcast(go, 0)
         if not go.item():
             break
-        left -= 1
         case = cases[name]
         batches = list(case[2](STEPS, BATCH))
-        if name not in profiles:
-            how = {"max_bytes": 1 << 20, "seconds": 0.03}
-            *args, target = batches[0]
-            profiles[""] = profiles.get("") or probe(given.cluster, dtypes=(torch.float32, torch.float64), **how)
-            profiles[name] = probe(profiles[""], **how, model=case[0](), example_args=args, loss=case[1], target=target,
-                                   micro_batches=given.micro_batches, afresh=False)  # fmt: skip
+        how = {"max_bytes": 1 << 20, "seconds": 0.03}
+        *args, target = batches[0]
+        rates = probe(given.cluster, dtypes=(torch.float32, torch.float64), **how)
+        turns = {}
+        for _, entry in entries:
+            turns.setdefault("" if isinstance(entry, str) or entry[0] == 1 else entry[:3], []).append(entry)
+        for some in turns.values():
+            profile = probe(rates, **how, model=case[0](), example_args=args, loss=case[1], target=target,
+                            micro_batches=given.micro_batches, afresh=False)  # fmt: skip
+            rows = train_by_turns(given, name, some, case, batches, profile, expected[name])
             if dist.get_rank() == 0:
-                with open(path, "w", encoding="utf-8") as file:
-                    json.dump(profiles, file)
-        row = {"model": name, "plan": written(entry)}
-        try:
-            train = (case, batches, training_case.MAX_NORM)
-            predicted, (seconds, losses, norms) = (
-                by_torch(entry, *train) if isinstance(entry, str)
-                else by_plan(entry, given.micro_batches, profiles[name], plan_file(given.output, name, written(entry)), *train)
-            )
-            errors = distance(losses, expected[name][0]), distance(norms, expected[name][1])
-            row |= {"predicted_s": predicted and f"{predicted:.6g}", "measured_s": f"{seconds:.6g}",
-                    "loss_error": f"{errors[0]:.2e}", "norm_error": f"{errors[1]:.2e}", "equal": max(errors) <= 1e-4}  # fmt: skip
-        except (ValueError, RuntimeError, NotImplementedError, TypeError) as error:
-            row["note"] = str(error).splitlines()[0][:160]
-            print(f"rank {dist.get_rank()}: {row['model']} {row['plan']}: {error!r}", file=sys.stderr, flush=True)
-        if dist.get_rank() == 0:
-            new = not os.path.exists(given.output)
-            with open(given.output, "a", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, COLUMNS)
-                if new:
-                    writer.writeheader()
-                writer.writerow(row)
-            print(json.dumps(row), flush=True)
+                write(given.output, rows)
     shutdown()
     dist.destroy_process_group()
 
@@ -414,7 +452,7 @@ def main():
     parser.add_argument("--plans", default="", help="only those with one of these, as in 1f1b,ddp, in their names")
     parser.add_argument("--pairs", type=int, default=1000, help="at most so many more")
     parser.add_argument("--micro-batches", type=int, default=4)
-    parser.add_argument("--budget", type=float, default=720, help="seconds after which none is begun")
+    parser.add_argument("--budget", type=float, default=720, help="seconds after which no model is begun")
     parser.add_argument("--share", type=float, default=0.2, help="of a core, for each rank")
     parser.add_argument("--nic", default="1gbit")
     parser.add_argument("--report", action="store_true")
