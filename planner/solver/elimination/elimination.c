@@ -253,11 +253,13 @@ static void take_off(const ap_elimination_step_t *child)
 /* Finds the marginals of a step's variable, and `outside` of the steps below it: the minimum of all
  * costs that are not in a row's own table, given the row's values. So cost plus terms plus outside
  * is the minimum over everything else, and a minimum over rows is the marginal. */
-WIDE static void go_back(const ap_elimination_t *e, const ap_elimination_step_t *step,
-                         const double *cost, double *marginal)
+static inline __attribute__((always_inline)) void go_back_rows(const ap_elimination_t *e,
+                                                               const ap_elimination_step_t *step,
+                                                               const double *cost, double *marginal,
+                                                               int size)
 {
     const ap_elimination_term_t *term = step->term;
-    int index[AP_ELIMINATION_SCOPE] = {0}, size = e->size[step->variable];
+    int index[AP_ELIMINATION_SCOPE] = {0};
     const double **rows = e->rows;
     double *sum = e->sum;
 
@@ -287,6 +289,22 @@ WIDE static void go_back(const ap_elimination_t *e, const ap_elimination_step_t 
         if (term[j].child >= 0) {
             take_off(&e->step[term[j].child]);
         }
+    }
+}
+
+WIDE static void go_back_wide(const ap_elimination_t *e, const ap_elimination_step_t *step,
+                              const double *cost, double *marginal)
+{
+    go_back_rows(e, step, cost, marginal, e->size[step->variable]);
+}
+
+static void go_back(const ap_elimination_t *e, const ap_elimination_step_t *step,
+                    const double *cost, double *marginal)
+{
+    if (e->size[step->variable] >= WIDE_SIZE) {
+        go_back_wide(e, step, cost, marginal);
+    } else {
+        go_back_rows(e, step, cost, marginal, e->size[step->variable]);
     }
 }
 

@@ -18,6 +18,8 @@ typedef struct graph {
     int words;
     uint64_t *set;
     double *price; /* per variable: rows of the table that its elimination makes; < 0: gone */
+    const bool *keep;
+    int leaves, *winner; /* a tournament: of all variables below a node the one that goes first */
 } graph_t;
 
 static xm_status_t no_memory(const ap_elimination_t *e)
@@ -69,6 +71,37 @@ static void find_price(const ap_elimination_t *e, graph_t *graph, int variable)
     }
 }
 
+static bool is_kept(const graph_t *graph, int variable)
+{
+    return graph->keep != NULL && graph->keep[variable];
+}
+
+/* Whether a variable goes before one with a larger number: the cheaper one first, and kept ones
+ * after all others. */
+static bool is_before(const graph_t *graph, int a, int b)
+{
+    if (graph->price[a] < 0.0 || graph->price[b] < 0.0) {
+        return graph->price[b] < 0.0;
+    }
+    return is_kept(graph, a) == is_kept(graph, b) ? graph->price[a] <= graph->price[b]
+                                                  : is_kept(graph, b);
+}
+
+static void play(graph_t *graph, int node)
+{
+    int a = graph->winner[2 * node], b = graph->winner[2 * node + 1];
+
+    graph->winner[node] = b < 0 || is_before(graph, a, b) ? a : b;
+}
+
+/* After a variable's price has changed: so the cheapest of n is found with log n comparisons. */
+static void play_again(graph_t *graph, int variable)
+{
+    for (int node = (graph->leaves + variable) / 2; node > 0; node /= 2) {
+        play(graph, node);
+    }
+}
+
 /* Numbers the variables. What the last plan listed is forgotten first, which costs as much as it
  * listed and not as much as the core has. */
 static xm_status_t list_variables(ap_elimination_t *e, const ap_elimination_params_t *params)
@@ -107,6 +140,11 @@ static xm_status_t make_graph(ap_elimination_t *e, graph_t *graph)
 {
     size_t bytes;
 
+    graph->leaves = 1;
+    while (graph->leaves < e->count) {
+        graph->leaves *= 2;
+    }
+    graph->winner = xm_arena_take(&e->pool, 2 * (size_t)graph->leaves * sizeof(int));
     graph->words = e->count / 64 + 1;
     bytes = (size_t)e->count * (size_t)graph->words * sizeof(uint64_t);
     graph->set = xm_arena_get(&e->pool, 1, bytes);
@@ -125,8 +163,14 @@ static xm_status_t make_graph(ap_elimination_t *e, graph_t *graph)
             }
         }
     }
-    for (int v = 0; v < e->count; ++v) {
-        find_price(e, graph, v);
+    for (int v = 0; v < graph->leaves; ++v) {
+        graph->winner[graph->leaves + v] = v < e->count ? v : -1;
+        if (v < e->count) {
+            find_price(e, graph, v);
+        }
+    }
+    for (int node = graph->leaves - 1; node > 0; --node) {
+        play(graph, node);
     }
     return XM_OK;
 }
@@ -138,6 +182,7 @@ static void leave(const ap_elimination_t *e, graph_t *graph, int v, bool elimina
     const uint64_t *own = set_of(graph, v);
 
     graph->price[v] = -1.0;
+    play_again(graph, v);
     for (int word = 0; word < graph->words; ++word) {
         for (uint64_t bits = own[word]; bits != 0; bits &= bits - 1) {
             int other = 64 * word + __builtin_ctzll(bits);
@@ -151,29 +196,9 @@ static void leave(const ap_elimination_t *e, graph_t *graph, int v, bool elimina
                 take_out(set, other);
             }
             find_price(e, graph, other);
+            play_again(graph, other);
         }
     }
-}
-
-static bool is_kept(const ap_elimination_params_t *params, int v)
-{
-    return params->keep != NULL && params->keep[v];
-}
-
-/* The cheapest variable; kept ones come after all others. */
-static int find_cheapest(const ap_elimination_t *e, const graph_t *graph,
-                         const ap_elimination_params_t *params)
-{
-    int next = -1;
-
-    for (int v = 0; v < e->count; ++v) {
-        if (graph->price[v] >= 0.0 && (next < 0 || is_kept(params, v) < is_kept(params, next) ||
-                                       (is_kept(params, v) == is_kept(params, next) &&
-                                        graph->price[v] < graph->price[next]))) {
-            next = v;
-        }
-    }
-    return next;
 }
 
 /* The variable with the most neighbours: fixing it removes most links. */
@@ -216,8 +241,8 @@ static xm_status_t choose_order(ap_elimination_t *e, graph_t *graph,
     e->steps = e->kept = 0;
     e->work = 0.0;
     for (int left = e->count; left > 0; --left) {
-        int v = find_cheapest(e, graph, params);
-        bool kept = is_kept(params, v);
+        int v = graph->winner[1];
+        bool kept = is_kept(graph, v);
         double price = graph->price[v];
 
         if (!(price < HUGE_VAL) || (price > cells && !kept)) {
@@ -402,7 +427,7 @@ static xm_status_t lay_out(ap_elimination_t *e, const ap_elimination_params_t *p
 xm_status_t ap_elimination_plan(ap_elimination_t *elimination,
                                 const ap_elimination_params_t *params)
 {
-    graph_t graph = {0};
+    graph_t graph = {.keep = params->keep};
     xm_status_t status = list_variables(elimination, params);
 
     if (status == XM_OK) {
