@@ -47,7 +47,7 @@ static const double presolve_part = 0.4;
 /* The first attempt of branch and bound looks for solutions within this part of the bound; every
  * further one looks twice as far, or half. */
 static const double first_reach = 1e-4;
-enum { PROVABLE_VARIABLES = 1500 };
+enum { PROVABLE_VARIABLES = 3000 };
 /* What raising the bound before the first attempt may take of the time there is, and what an
  * attempt may, besides a part of the time that has passed. Attempts look near the bound, where few
  * values are left, so they soon raise it faster than more of its own steps would. */
