@@ -47,6 +47,9 @@ static const double presolve_part = 0.4;
 /* The first attempt of branch and bound looks for solutions within this part of the bound; every
  * further one looks twice as far, or half. */
 static const double first_reach = 1e-4;
+/* Larger problems get no branch and bound: a node of theirs takes so long that hardly one attempt
+ * would come to its end, while dives and searches of neighbourhoods go on finding better solutions
+ * there. */
 enum { PROVABLE_VARIABLES = 3000 };
 /* What raising the bound before the first attempt may take of the time there is, and what an
  * attempt may, besides a part of the time that has passed. Attempts look near the bound, where few

@@ -298,6 +298,7 @@ WIDE static void go_back_wide(const ap_elimination_t *e, const ap_elimination_st
     go_back_rows(e, step, cost, marginal, e->size[step->variable]);
 }
 
+/* Wide vectors cost more than they bring where a row is shorter than one of them. */
 static void go_back(const ap_elimination_t *e, const ap_elimination_step_t *step,
                     const double *cost, double *marginal)
 {

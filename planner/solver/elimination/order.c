@@ -71,6 +71,7 @@ static void find_price(const ap_elimination_t *e, graph_t *graph, int variable)
     }
 }
 
+/* Of these nothing but the order among themselves is asked: the caller goes on with them. */
 static bool is_kept(const graph_t *graph, int variable)
 {
     return graph->keep != NULL && graph->keep[variable];
@@ -87,6 +88,7 @@ static bool is_before(const graph_t *graph, int a, int b)
                                                   : is_kept(graph, b);
 }
 
+/* The children of a node are 2 n and 2 n + 1, its leaves the variables; -1 fills the last round. */
 static void play(graph_t *graph, int node)
 {
     int a = graph->winner[2 * node], b = graph->winner[2 * node + 1];
