@@ -9,8 +9,9 @@ other's time; it is measured so (autopar probe, crossmesh.torch.probe), trained 
 tied embeddings), MoE, T5 (cross-attention) and U-Net (skips), which tests/plugins/python/training has too: 20 steps of
 each plan beside one process (losses and norms of gradients within 1e-4), and DDP, FSDP and a Megatron plan by torch itself.
 A machine's rates change within seconds, so the plans of a model take turns, some steps each, and the middle step counts:
-pipelines of the same stages, and those of one stage beside torch's own; the model's operators are measured before. A row for each (model, plan) goes to the CSV when
-their rounds are over; what has one is not run again. The summary at the end is also all that `--report` does.
+pipelines of the same stages, and those of one stage beside torch's own; the model's operators are measured before. A row for
+each (model, plan) goes to the CSV when their rounds are over; what has one is not run again. The summary at the end is also
+all that `--report` does.
 """
 import argparse
 import csv
@@ -263,8 +264,9 @@ def train_by_turns(given, name, entries, case, batches, profile, expected):
             return what()
         except (ValueError, RuntimeError, NotImplementedError, TypeError) as error:
             rows[plan]["note"] = str(error).splitlines()[0][:160]
-            running.pop(plan, None)
             print(f"rank {dist.get_rank()}: {name} {plan}: {error!r}", file=sys.stderr, flush=True)
+            if plan in running:
+                running.pop(plan).close()  # the other ranks' step ends by that
             return None
 
     for entry in entries:
@@ -273,15 +275,14 @@ def train_by_turns(given, name, entries, case, batches, profile, expected):
             functools.partial(by_torch, entry, *train) if isinstance(entry, str)
             else functools.partial(by_plan, entry, given.micro_batches, profile, plan_file(given.output, name, plan), *train)
         )  # fmt: skip
-        predicted, running[plan] = tried(plan, make) or (None, None)
-        rows[plan]["predicted_s"] = predicted and f"{predicted:.6g}"
+        made = tried(plan, make)
+        if made is not None:
+            predicted, running[plan] = made
+            rows[plan]["predicted_s"] = predicted and f"{predicted:.6g}"
     for _ in range(ROUNDS):
         for plan, training in list(running.items()):
-            if training is not None:
-                tried(plan, functools.partial(training.go_on, STEPS // ROUNDS))
+            tried(plan, functools.partial(training.go_on, STEPS // ROUNDS))
     for plan, training in running.items():
-        if training is None:
-            continue
         seconds, losses, norms = training.found()
         errors = distance(losses, expected[0]), distance(norms, expected[1])
         rows[plan] |= {"measured_s": f"{seconds:.6g}", "loss_error": f"{errors[0]:.2e}", "norm_error": f"{errors[1]:.2e}",

@@ -158,7 +158,7 @@ class _Parameter:
         whole: Any = self.dtensor
         self.part: torch.Tensor = whole._local_tensor  # to_local() is an operator, a tenth of a millisecond each
         self.found: dict[_Way | None, torch.Tensor] = {}
-        self.missing = 0  # gradients that the last backward pass has still to find
+        self.missing = 0  # gradients that the last pass has still to find
 
     def like(self, part: torch.Tensor) -> Any:
         """The DTensor of a part that lies as the parameter's; from_local() asks what is known."""
@@ -270,7 +270,7 @@ class StageModule:
         self._held: dict[int, _Held] = {}
         self._steps = self._compile(stage, parameters)
         self._buckets = self._bucketed()
-        self._begun, self._passed, self._weighed = 0, 0, 0  # buckets that are on their way, backward and weight passes
+        self._begun, self._passed = 0, 0  # buckets that are on their way, and backward passes
 
     def _uses(self, stage: Stage) -> dict[str, list[tuple[Placements, Placements, Steps]]]:
         """Per parameter, the layout of each use and that of its gradient there, and how that is summed."""
@@ -422,7 +422,7 @@ class StageModule:
         """The inputs of a step, whole on every rank."""
         self.micro_batches = micro_batches
         self._held.clear()
-        self._begun = self._passed = self._weighed = 0
+        self._begun = self._passed = 0
         for parameter in self._own.values():
             parameter.begin()
         self.draws.step += 1
@@ -471,12 +471,12 @@ class StageModule:
                 ends.append(end)
                 given.append(torch.ones_like(end) if came is None else came[0] if len(came) == 1 else sum(came[1:], came[0]))
         names = [name for name, value in held.arrived.items() if value.requires_grad]
-        later = [operation for operation in held.operations if split and operation.product]
+        later = [operation for operation in held.operations if operation.product] if split else []
         uses = [use for operation in held.operations if not (split and operation.product) for use in operation.uses]
         wanted = [held.arrived[name] for name in names] + [leaf for _, leaf, _ in uses]
         wanted += [operation.made for operation in later]
         self._passed += 1
-        overlapped = not split and self._passed == len(self.micro_batches)
+        overlapped = not split and self._is_last(k)
         if overlapped:  # the sums of what is complete begin while autograd goes on
             for parameter, _, _ in uses:
                 parameter.missing += 1
@@ -498,9 +498,8 @@ class StageModule:
     def weight_pass(self, k: int) -> None:
         """The other half: each product's parameters from the gradient of what it made, and no further back. In the last of
         a step the sums of what is complete begin on the way, in about the order of the buckets."""
+        last = self._is_last(k)
         operations = [o for o in reversed(self._held.pop(k).operations) if o.grad is not None]
-        self._weighed += 1
-        last = self._weighed == len(self.micro_batches)
         for parameter, _, _ in (use for operation in operations if last for use in operation.uses):
             parameter.missing += 1
         for operation in operations:
@@ -511,6 +510,10 @@ class StageModule:
                     self._last(parameter, way, grad)
                 elif grad is not None:
                     parameter.add(grad, way)
+
+    def _is_last(self, k: int) -> bool:
+        """Whether no micro-batch but k has gradients of parameters to find."""
+        return self._passed == len(self.micro_batches) and self._held.keys() == {k}
 
     def _bucketed(self) -> list[_Bucket]:
         """In the order in which backward passes complete them, about the reverse of the uses; equal on all ranks."""
