@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What passes from one stage to a later one: the boundary, cut as both stages like, and resting
- * copies, whose cut depends on the meshes alone.
+ * copies, whose cut depends on the meshes and the space alone.
  */
 #include "planner/boundary/passing.h"
 
@@ -52,7 +52,7 @@ void ap_passing_between(ap_passing_t *passing, const ap_passing_stage_t *from,
         const ap_shape_t *shape = &ap_graph_tensor(passing->graph, passing->resting[i])->shape;
 
         add(passing, passing->resting[i],
-            ap_spec_resting(shape->rank, shape->dims, from->side.shape),
-            ap_spec_resting(shape->rank, shape->dims, to->side.shape));
+            ap_spec_resting(shape->rank, shape->dims, from->side.shape, from->batch_axes),
+            ap_spec_resting(shape->rank, shape->dims, to->side.shape, to->batch_axes));
     }
 }

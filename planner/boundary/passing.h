@@ -25,6 +25,7 @@ typedef struct ap_passing_stage {
     int first_layer, last_layer;
     ap_cross_mesh_side_t side;
     ap_spec_t input, output; /**< of its boundaries */
+    unsigned batch_axes;     /**< which its resting copies are cut over */
 } ap_passing_stage_t;
 
 typedef struct ap_passing {

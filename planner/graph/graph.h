@@ -140,7 +140,8 @@ int ap_graph_boundary(const ap_graph_t *graph, int layer);
 
 /*
  * What else passes: an activation that a layer reads other than as the boundary before it rests
- * from its maker to there, in a copy that every stage cuts as ap_spec_resting() says.
+ * from its maker to there, in a copy that every stage cuts as ap_spec_resting() says, over the axes
+ * that may cut the batch.
  */
 /** The last layer that reads the resting copy of a tensor; -1: there is none. */
 int ap_graph_rests_until(const ap_graph_t *graph, int tensor);

@@ -114,16 +114,16 @@ xm_status_t ap_spec_parse(const char *text, int rank, int mesh_rank, ap_spec_t *
     return XM_OK;
 }
 
-ap_spec_t ap_spec_resting(int rank, const int64_t *dims, const int mesh[2])
+ap_spec_t ap_spec_resting(int rank, const int64_t *dims, const int mesh[2], unsigned axes)
 {
-    unsigned axes = 0;
+    unsigned cut = 0;
     int64_t left = rank > 1 ? dims[0] : 1;
 
     for (unsigned a = 0; a < 2; ++a) {
-        if (mesh[a] > 1 && left % mesh[a] == 0) {
-            axes |= 1U << a;
+        if ((axes >> a & 1U) != 0 && mesh[a] > 1 && left % mesh[a] == 0) {
+            cut |= 1U << a;
             left /= mesh[a];
         }
     }
-    return axes != 0 ? ap_spec_with(AP_SPEC_REPLICATED, 0, axes) : AP_SPEC_REPLICATED;
+    return cut != 0 ? ap_spec_with(AP_SPEC_REPLICATED, 0, cut) : AP_SPEC_REPLICATED;
 }

@@ -45,9 +45,9 @@ void ap_spec_list(const ap_spec_t *specs, const int *ranks, int count, char *tex
 
 /**
  * How a tensor of these extents rests on a mesh of two axes: cut by its first dimension, the batch,
- * over as many axes as divide it; a tensor of one dimension, which has no batch, is whole.
+ * over as many of @p axes as divide it; a tensor of one dimension, which has no batch, is whole.
  */
-ap_spec_t ap_spec_resting(int rank, const int64_t *dims, const int mesh[2]);
+ap_spec_t ap_spec_resting(int rank, const int64_t *dims, const int mesh[2], unsigned axes);
 
 /**
  * Reads "S01RR" of a tensor of @p rank dimensions on a mesh of @p mesh_rank axes. Refused with the

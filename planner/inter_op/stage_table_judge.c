@@ -24,6 +24,7 @@ static ap_passing_stage_t passing_stage(const ap_stage_table_t *table,
     seen.input = ap_stage_table_side(table, table->in_port[state], &seen.side);
     seen.output = ap_stage_table_side(table, table->out_port[state], &seen.side);
     seen.side.first_device = stage->first_device;
+    seen.batch_axes = ap_stage_batch_axes(table->context[0]);
     return seen;
 }
 

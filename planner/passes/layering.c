@@ -184,6 +184,48 @@ static double unlikeness(const ap_graph_t *layered)
     return (double)count_distinct(layered) / layers * (total > 0 ? largest * inner / total : 1);
 }
 
+/* How many times as many bytes pass where layers begin as at the best place nearby, in the mean. */
+static double excess_of(const ap_sequence_t *s, const ap_operator_clusters_t *clusters, int layers)
+{
+    int reach = s->count / (2 * WIDE_LAYERS); /* half a layer */
+    double sum = 0;
+
+    for (int layer = 1; layer < layers; ++layer) {
+        int first = clusters->first[layer];
+        double least = s->passing[first];
+
+        for (int p = first - reach; p <= first + reach; ++p) {
+            least = p > 0 && p < s->count && s->may_begin[p] ? fmin(least, s->passing[p]) : least;
+        }
+        sum += s->passing[first] / least;
+    }
+    return sum / (layers - 1);
+}
+
+/* Of a model that is cut where several tensors pass, the number of layers at whose beginnings the
+ * fewest bytes pass: of the others some begin within a block, whose parts have to be gathered
+ * there. */
+static xm_status_t into_wide_layers(const ap_sequence_t *s, ap_graph_t **layered)
+{
+    int most = s->places + 1 < WIDE_LAYERS ? s->places + 1 : WIDE_LAYERS, best = most;
+    double least = HUGE_VAL;
+
+    for (int layers = most; layers >= 2 && layers >= most / 2; --layers) {
+        ap_operator_clusters_t found = {0};
+        xm_status_t status = cluster_somehow(s, true, layers, &found);
+
+        if (status == XM_OK && excess_of(s, &found, layers) < least) {
+            least = excess_of(s, &found, layers);
+            best = layers;
+        }
+        ap_operator_clusters_clear(&found);
+        if (status != XM_OK && status != XM_ERR_NO_SOLUTION) {
+            return status;
+        }
+    }
+    return into_layers(s, true, best, layered);
+}
+
 /* Tries every number up to a limit and keeps the least unlike; of equals the largest number, which
  * leaves the pipeline most freedom. One layer is where it starts, and what remains when nothing
  * keeps to the rules. A model that has to be cut where several tensors pass has no layers that are
@@ -197,8 +239,7 @@ static xm_status_t automatic(ap_sequence_t *s, const ap_layering_t *how, ap_grap
     xm_status_t status;
 
     if (!how->one_tensor && largest_share(s) > most_share && ap_sequence_widen(s)) {
-        return into_layers(s, true, s->places + 1 < WIDE_LAYERS ? s->places + 1 : WIDE_LAYERS,
-                           layered);
+        return into_wide_layers(s, layered);
     }
     status = build(s, &one, 1, &best);
 

@@ -170,7 +170,8 @@ static ap_passing_stage_t passing_stage(const ap_plan_part_t *part)
                                 part->query.last,
                                 {part->first_device, {part->query.shape[0], part->query.shape[1]}},
                                 cost->input,
-                                cost->output};
+                                cost->output,
+                                cost->batch_axes};
 }
 
 static const char *spec_text(xm_arena_t *arena, ap_spec_t spec, int rank)

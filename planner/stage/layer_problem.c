@@ -112,12 +112,13 @@ static ap_parts_t input_parts(const ap_graph_t *training, const ap_layer_ops_t *
                         .mem_act = rematerialize && ops->goes_back ? bytes : 0};
 }
 
-static ap_spec_t resting_spec(const ap_graph_t *training, const ap_cost_mesh_t *mesh, int tensor)
+static ap_spec_t resting_spec(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                              const ap_cost_mesh_t *mesh, int tensor)
 {
     const ap_shape_t *shape = &ap_graph_tensor(training, tensor)->shape;
     const int axes[] = {ap_cost_mesh_devices(mesh, 1U), ap_cost_mesh_devices(mesh, 2U)};
 
-    return ap_spec_resting(shape->rank, shape->dims, axes);
+    return ap_spec_resting(shape->rank, shape->dims, axes, ops->batch_axes);
 }
 
 /* Adds the resharding between a node's term and the resting copy of its tensor, and of the gradient
@@ -128,7 +129,7 @@ static xm_status_t add_rest(const ap_graph_t *training, const ap_layer_ops_t *op
 {
     double runs = reads ? ap_price_reshard_runs(training, tensor, ap_graph_op(training, node->op))
                         : ap_graph_tensor_turns(training, tensor);
-    ap_spec_t rest = resting_spec(training, mesh, tensor);
+    ap_spec_t rest = resting_spec(training, ops, mesh, tensor);
     int handle;
     XM_TRY(ap_reshard_memo_tensor(memo, &ap_graph_tensor(training, tensor)->shape,
                                   ap_graph_tensor_bytes(training, tensor), &handle));
@@ -156,7 +157,7 @@ static void add_rest_input(const ap_graph_t *training, const ap_layer_ops_t *ops
                            ap_layer_node_t *node)
 {
     ap_parts_t parts = input_parts(training, ops, mesh, tensor,
-                                   resting_spec(training, mesh, tensor), rematerialize);
+                                   resting_spec(training, ops, mesh, tensor), rematerialize);
 
     for (int s = 0; s < node->strategies.count; ++s) {
         ap_parts_add(&node->base[s], &parts);
@@ -191,8 +192,9 @@ static xm_status_t add_rests(const ap_graph_t *training, const ap_layer_ops_t *o
 
 /* Lists the specs of the boundary after a layer; one replicated dummy when there is none, so that
  * the ends of a model need no special case. */
-static xm_status_t boundary_specs(const ap_graph_t *training, const ap_cost_mesh_t *mesh, int layer,
-                                  xm_arena_t *arena, ap_spec_t **specs, int *count)
+static xm_status_t boundary_specs(const ap_graph_t *training, const ap_layer_ops_t *ops,
+                                  const ap_cost_mesh_t *mesh, int layer, xm_arena_t *arena,
+                                  ap_spec_t **specs, int *count)
 {
     int tensor = layer >= 0 ? ap_graph_boundary(training, layer) : -1;
 
@@ -200,7 +202,7 @@ static xm_status_t boundary_specs(const ap_graph_t *training, const ap_cost_mesh
     XM_NEED_MEMORY(*specs, "boundary specs");
     *count = 1;
     if (tensor >= 0 && ap_graph_boundary_rests(training, layer)) {
-        (*specs)[0] = resting_spec(training, mesh, tensor);
+        (*specs)[0] = resting_spec(training, ops, mesh, tensor);
     } else if (tensor >= 0) {
         *count = ap_specs_enumerate(mesh, &ap_graph_tensor(training, tensor)->shape, *specs);
     }
@@ -248,7 +250,8 @@ xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer, int t
 {
     int input = layer > 0 ? ap_graph_boundary(training, layer - 1) : -1;
     ap_layer_problem_t *made = xm_arena_get(arena, 1, sizeof(*made));
-    ap_layer_ops_t ops = {.tied = tied};
+    ap_layer_ops_t ops = {.tied = tied,
+                          .batch_axes = ap_space_batch_axes(space != NULL ? space->space : NULL)};
     xm_arena_t scratch = {0};
     xm_status_t status;
 
@@ -258,10 +261,12 @@ xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer, int t
     made->layer = layer;
     status = list_ops(training, layer, &scratch, &ops);
     if (status == XM_OK) {
-        status = boundary_specs(training, mesh, layer - 1, arena, &made->in_specs, &made->in_count);
+        status = boundary_specs(training, &ops, mesh, layer - 1, arena, &made->in_specs,
+                                &made->in_count);
     }
     if (status == XM_OK) {
-        status = boundary_specs(training, mesh, layer, arena, &made->out_specs, &made->out_count);
+        status =
+            boundary_specs(training, &ops, mesh, layer, arena, &made->out_specs, &made->out_count);
     }
     if (status == XM_OK) {
         status = price_input(training, &ops, mesh, input, rematerialize, made);

@@ -41,8 +41,9 @@ typedef struct ap_layer_ops {
     int count;
     int *ids;
     bool *learns; /* per tensor of the graph: a parameter has a part in it, so it has a gradient */
-    bool goes_back; /* some are of the backward pass, which needs the layer's input */
-    int tied;       /* the parameter that ties apply to; -1: none */
+    bool goes_back;      /* some are of the backward pass, which needs the layer's input */
+    int tied;            /* the parameter that ties apply to; -1: none */
+    unsigned batch_axes; /* which resting copies are cut over */
 } ap_layer_ops_t;
 
 /* The part of the space that strategies are taken from. NULL in its place: all of it. */

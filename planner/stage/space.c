@@ -151,6 +151,16 @@ static bool has_batch(const ap_sharding_rule_t *rule, const ap_factor_roles_t *r
     return has;
 }
 
+unsigned ap_space_batch_axes(const ap_space_t *space)
+{
+    unsigned axes = 0;
+
+    for (unsigned a = 0; a < 2; ++a) {
+        axes |= space == NULL || (space->roles[a] & AP_ROLE_DATA) != 0 ? 1U << a : 0;
+    }
+    return axes;
+}
+
 static bool scatters(const ap_strategy_t *strategy)
 {
     for (int c = 0; c < strategy->collective_count; ++c) {

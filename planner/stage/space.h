@@ -43,6 +43,9 @@ xm_status_t ap_space_roles(const ap_graph_t *graph, ap_factor_roles_t **roles);
 unsigned ap_space_role(const ap_sharding_rule_t *rule, const ap_factor_roles_t *roles,
                        const ap_strategy_t *strategy, int axis);
 
+/** The axes of a mesh of two that may cut the batch; of NULL, the whole space, both. */
+unsigned ap_space_batch_axes(const ap_space_t *space);
+
 /**
  * Removes from the list of an operator's strategies those outside the space, keeping the order.
  * False when none would be left; the list is then as it was.

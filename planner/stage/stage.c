@@ -420,6 +420,11 @@ xm_status_t ap_stage_plan(ap_stage_context_t *context, const ap_stage_query_t *q
     return XM_OK;
 }
 
+unsigned ap_stage_batch_axes(const ap_stage_context_t *context)
+{
+    return ap_space_batch_axes(context->space.space);
+}
+
 /* With recomputation, the forward pass runs once more in the backward pass; the tables weigh it
  * twice already. */
 void ap_stage_plan_cost(const ap_stage_context_t *context, const ap_stage_plan_t *plan,
@@ -439,6 +444,7 @@ void ap_stage_plan_cost(const ap_stage_context_t *context, const ap_stage_plan_t
     cost->mem_work = parts->mem_work;
     cost->input = start->in_specs[plan->cells[0].in];
     cost->output = end->out_specs[plan->cells[plan->last - plan->first].out];
+    cost->batch_axes = ap_stage_batch_axes(context);
     cost->input_tensor =
         plan->first > 0 ? ap_graph_boundary(context->training, plan->first - 1) : -1;
     cost->output_tensor = ap_graph_boundary(context->training, plan->last);

@@ -77,20 +77,24 @@ typedef struct ap_stage_query {
 
 /** The answer. Per device = the worst device; the plan is symmetric, so every device. */
 typedef struct ap_stage_cost {
-    double forward;    /**< seconds of one micro-batch's forward pass */
-    double backward;   /**< seconds of one micro-batch's backward pass (with recomputation) */
-    double sync;       /**< seconds of gradient synchronisation, once per iteration */
-    double update;     /**< seconds of the parameter update, once per iteration */
-    double mem_stage;  /**< bytes of parameters, gradients and optimizer state */
-    double mem_act;    /**< bytes of activations kept per micro-batch in flight */
-    double mem_work;   /**< bytes needed besides, once (largest operator's temporaries) */
-    ap_spec_t input;   /**< spec of the stage's input tensor and of its gradient */
-    ap_spec_t output;  /**< spec of the stage's output tensor and of its gradient */
-    int input_tensor;  /**< id in the graph; -1 for the first stage, which reads the data set */
-    int output_tensor; /**< id in the graph; -1 for the last stage, which ends in the loss */
-    double bound;      /**< no plan of this space within the memory limit has an objective below */
-    bool recompute;    /**< layers keep their input only: the context rematerialises */
+    double forward;      /**< seconds of one micro-batch's forward pass */
+    double backward;     /**< seconds of one micro-batch's backward pass (with recomputation) */
+    double sync;         /**< seconds of gradient synchronisation, once per iteration */
+    double update;       /**< seconds of the parameter update, once per iteration */
+    double mem_stage;    /**< bytes of parameters, gradients and optimizer state */
+    double mem_act;      /**< bytes of activations kept per micro-batch in flight */
+    double mem_work;     /**< bytes needed besides, once (largest operator's temporaries) */
+    ap_spec_t input;     /**< spec of the stage's input tensor and of its gradient */
+    ap_spec_t output;    /**< spec of the stage's output tensor and of its gradient */
+    unsigned batch_axes; /**< which the resting copies that it reads and makes are cut over */
+    int input_tensor;    /**< id in the graph; -1 for the first stage, which reads the data set */
+    int output_tensor;   /**< id in the graph; -1 for the last stage, which ends in the loss */
+    double bound;   /**< no plan of this space within the memory limit has an objective below */
+    bool recompute; /**< layers keep their input only: the context rematerialises */
 } ap_stage_cost_t;
+
+/** The axes of a mesh that resting copies are cut over, in every stage of the context. */
+unsigned ap_stage_batch_axes(const ap_stage_context_t *context);
 
 /** The objective that was minimised: forward + backward + (sync + update) / B. */
 double ap_stage_objective(const ap_stage_cost_t *cost, int micro_batches);

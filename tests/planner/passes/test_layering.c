@@ -222,6 +222,83 @@ static int pick(int below)
     return (int)((state >> 33) % (uint64_t)below);
 }
 
+/* The activations that pass from a layer to later ones. */
+static int passing(const ap_graph_t *layered, int layer)
+{
+    int count = 0;
+
+    for (int t = 0; t < ap_graph_tensors(layered); ++t) {
+        const ap_tensor_t *tensor = ap_graph_tensor(layered, t);
+        bool later = false;
+
+        for (int o = 0; o < ap_graph_ops(layered) && !later; ++o) {
+            const ap_op_t *op = ap_graph_op(layered, o);
+
+            for (int i = 0; i < op->operand_count; ++i) {
+                later = later || (op->operands[i] == t && op->layer > layer);
+            }
+        }
+        count += later && tensor->kind == AP_TENSOR_ACTIVATION && tensor->layer <= layer;
+    }
+    return count;
+}
+
+/* Blocks that all read one tensor beside the last block's sum: two tensors pass between blocks,
+ * three within, and there are more layers to be had than blocks. */
+START_TEST(layers_begin_between_blocks_that_share_a_tensor)
+{
+    enum { BLOCKS = 9, ROOM = 16384 };
+    ap_layering_t how = AP_LAYERING_INIT;
+    ap_layering_info_t info;
+    ap_graph_t *forward, *layered;
+    char text[ROOM];
+    int within = 0;
+    int end = snprintf(
+        text, ROOM,
+        "{\"format\": \"autopar-graph\", \"version\": 1, \"name\": \"blocks\", \"tensors\": ["
+        "{\"name\": \"x\", \"kind\": \"input\", \"shape\": [64, 32]},"
+        "{\"name\": \"w\", \"kind\": \"parameter\", \"shape\": [32, 32]},"
+        "{\"name\": \"up\", \"kind\": \"parameter\", \"shape\": [32, 16]},"
+        "{\"name\": \"down\", \"kind\": \"parameter\", \"shape\": [16, 32]}], \"ops\": ["
+        "{\"name\": \"m\", \"kind\": \"matmul\", \"operands\": [\"x\", \"w\"]},"
+        "{\"name\": \"h0\", \"kind\": \"matmul\", \"operands\": [\"x\", \"w\"]}");
+
+    for (int b = 0; b < BLOCKS; ++b) {
+        end += snprintf(
+            text + end, ROOM - (size_t)end,
+            ",{\"name\": \"a%d\", \"kind\": \"matmul\", \"operands\": [\"h%d\", \"up\"]},"
+            "{\"name\": \"b%d\", \"kind\": \"matmul\", \"operands\": [\"m\", \"up\"]},"
+            "{\"name\": \"c%d\", \"kind\": \"elementwise\", \"operands\": [\"a%d\", \"b%d\"]}",
+            b, b, b, b, b, b);
+        for (int e = 0; e < 6; ++e) {
+            end += snprintf(
+                text + end, ROOM - (size_t)end,
+                ",{\"name\": \"c%d%.*s\", \"kind\": \"elementwise\", \"operands\": [\"c%d%.*s\"]}",
+                b, e + 1, "eeeeee", b, e, "eeeeee");
+        }
+        end += snprintf(
+            text + end, ROOM - (size_t)end,
+            ",{\"name\": \"d%d\", \"kind\": \"matmul\", \"operands\": [\"c%deeeeee\", \"down\"]},"
+            "{\"name\": \"h%d\", \"kind\": \"elementwise\", \"operands\": [\"h%d\", \"d%d\"]}",
+            b, b, b + 1, b, b);
+    }
+    end += snprintf(text + end, ROOM - (size_t)end,
+                    ",{\"name\": \"loss\", \"kind\": \"reduce\", \"operands\": [\"h%d\"]}], "
+                    "\"loss\": {\"tensor\": \"loss\"}}",
+                    BLOCKS);
+    ck_assert_int_lt(end, ROOM);
+    ck_assert_xm_ok(ap_json_from_text(text, (size_t)end, "blocks", &forward));
+    layered = apply(forward, &how, &info);
+    ck_assert_int_ge(info.layers, 8);
+    for (int layer = 0; layer + 1 < info.layers; ++layer) {
+        within += passing(layered, layer) > 2;
+    }
+    ck_assert_msg(within <= 1, "%d of %d layers end within a block", within, info.layers);
+    ap_graph_destroy(layered);
+    ap_graph_destroy(forward);
+}
+END_TEST
+
 /* Random chains of residual blocks, with masks made of the data and weights in other types. */
 static ap_graph_t *random_forward(int *blocks)
 {
@@ -322,6 +399,7 @@ int main(void)
     tcase_add_test(tcase, names_tell_layers);
     tcase_add_test(tcase, marks_begin_layers);
     tcase_add_test(tcase, a_mark_may_stand_where_several_tensors_pass);
+    tcase_add_test(tcase, layers_begin_between_blocks_that_share_a_tensor);
     tcase_add_test(tcase, random_chains_keep_their_parts);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);

@@ -46,9 +46,9 @@ static void price_transfer(all_plans_t *all, int from, int to)
     for (int i = 0; i < count; ++i) {
         const ap_shape_t *shape = &ap_graph_tensor(all->graph, resting[i])->shape;
 
-        add_passing(all->graph, resting[i], ap_spec_resting(shape->rank, shape->dims, src->shape),
-                    ap_spec_resting(shape->rank, shape->dims, dst->shape), ids, passing,
-                    &moved.count);
+        add_passing(
+            all->graph, resting[i], ap_spec_resting(shape->rank, shape->dims, src->shape, 3),
+            ap_spec_resting(shape->rank, shape->dims, dst->shape, 3), ids, passing, &moved.count);
     }
     if (moved.count == 0 || all->params.free_boundaries) {
         return;

@@ -230,6 +230,63 @@ START_TEST(data_and_tensor_axes_give_megatron_blocks)
 }
 END_TEST
 
+/* What all of a model takes on a mesh of 2 x 2, data on one axis and tensor on the other, in layers
+ * of its own or in one. */
+static double step_in_layers(ap_graph_t *graph, const ap_cost_model_t *model)
+{
+    ap_stage_context_params_t params = AP_STAGE_CONTEXT_PARAMS_INIT;
+    ap_stage_query_t query = AP_STAGE_QUERY_INIT;
+    ap_space_t space = AP_SPACE_INIT;
+    ap_stage_context_t *context;
+    ap_stage_cost_t cost;
+
+    space.roles[0] = AP_ROLE_DATA;
+    space.roles[1] = AP_ROLE_TENSOR;
+    space.parameter_modes = 1U << AP_PARAMETER_REPLICATED;
+    params.graph = graph;
+    params.cost = model;
+    params.space = &space;
+    ck_assert_xm_ok(ap_stage_context_create(&params, &context));
+    query.last = ap_graph_layers(graph) - 1;
+    query.hosts = 4;
+    query.devices = 1;
+    query.shape[0] = query.shape[1] = 2;
+    ck_assert_xm_ok(ap_stage_evaluate(context, &query, &cost));
+    ap_stage_context_destroy(context);
+    return ap_stage_objective(&cost, 1);
+}
+
+/* What skips layers, an encoder's output and the sums beside a block's products, rests as the space
+ * lets it lie: a model in many layers takes no more than as one, where nothing rests. */
+START_TEST(layers_add_nothing_to_what_a_space_allows)
+{
+    static const double fast[] = {1000, 1000, 1000,
+                                  1000}; /* so that it is resharding that counts */
+    xm_cluster_profile_t *profile = planner_fixture_unequal(4, 1, 64e9, fast, NULL, 0);
+    ap_layering_t how = AP_LAYERING_INIT;
+    ap_zoo_params_t zoo = AP_ZOO_PARAMS_INIT;
+    ap_graph_t *graph, *one, *many;
+    ap_cost_model_t *model;
+    double least;
+
+    zoo.batch = 8;
+    ck_assert_xm_ok(ap_zoo_create("t5-60m", &zoo, &graph));
+    ck_assert_xm_ok(ap_cost_model_create_profile(profile, &model));
+    how.layers = 1;
+    ck_assert_xm_ok(ap_graph_make_layers(graph, &how, &one));
+    least = step_in_layers(one, model);
+    for (how.layers = 8; how.layers <= 32; how.layers *= 2) {
+        ck_assert_xm_ok(ap_graph_make_layers(graph, &how, &many));
+        ck_assert_double_le(step_in_layers(many, model), 1.001 * least);
+        ap_graph_destroy(many);
+    }
+    ap_cost_model_destroy(model);
+    ap_graph_destroy(graph);
+    ap_graph_destroy(one);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("space");
@@ -240,6 +297,7 @@ int main(void)
     tcase_add_test(tcase, a_filter_leaves_the_roles_of_the_space);
     tcase_add_test(tcase, products_can_be_demanded_to_be_cut);
     tcase_add_test(tcase, data_and_tensor_axes_give_megatron_blocks);
+    tcase_add_test(tcase, layers_add_nothing_to_what_a_space_allows);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

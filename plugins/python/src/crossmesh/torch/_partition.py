@@ -46,6 +46,14 @@ def cut_out(whole: torch.Tensor, mesh: DeviceMesh, placements: Sequence[Placemen
     return whole
 
 
+def _cuts_evenly(local: torch.Tensor, mesh: DeviceMesh, src: Placements, dst: Placements, axis: int) -> bool:
+    """Whether an axis cuts what is here in equal parts that are its own: a later axis has not cut that dimension before."""
+    place = dst[axis]
+    if not isinstance(place, Shard) or place in src[axis + 1 :]:
+        return False
+    return local.shape[place.dim] % math.prod(mesh.size(other) for other, at in enumerate(dst) if at == place) == 0
+
+
 def redistributed(
     local: torch.Tensor, mesh: DeviceMesh, src: Placements, dst: Placements, steps: Steps = ()
 ) -> torch.Tensor:
@@ -58,13 +66,16 @@ def redistributed(
         src = _summed(between)
     if src == dst:
         return local
-    summed = [axis for axis, (before, after) in enumerate(zip(src, dst)) if before != after]
-    if all(isinstance(src[axis], Partial) and dst[axis] == Replicate() for axis in summed):
+    changed = [axis for axis, (before, after) in enumerate(zip(src, dst)) if before != after]
+    if all(isinstance(src[axis], Partial) and dst[axis] == Replicate() for axis in changed):
         # As DTensor would, without what it thinks about on the way: several times the move's own time where that is small.
         local = local.clone(memory_format=torch.contiguous_format)
-        for axis in summed:
+        for axis in changed:
             dist.all_reduce(local, group=mesh.get_group(axis))
         return local
+    if all(src[axis] == Replicate() and _cuts_evenly(local, mesh, src, dst, axis) for axis in changed):
+        kept = tuple(place if axis in changed else Replicate() for axis, place in enumerate(dst))
+        return cut_out(local, mesh, kept).clone(memory_format=torch.contiguous_format)
     there = DTensor.from_local(local.contiguous(), mesh, src, run_check=False).redistribute(placements=dst)
     return there.to_local()
 
