@@ -108,12 +108,19 @@ double ap_price_compute(const ap_priced_op_t *op, const ap_strategy_t *strategy)
                                ap_price_bytes(op, strategy));
 }
 
+/* The loss is partial over an axis because samples are cut there, and so are gradients: it goes
+ * along with their sum, as a number more. What is summed over several axes goes over one after the
+ * other, and alone. */
 double ap_price_collective(const ap_priced_op_t *op, const ap_collective_t *on)
 {
-    return op->op->repeat *
-           (ap_price_is_parameter_gradient(op->graph, op->op, on->term)
-                ? ap_cost_gradient_collective
-                : ap_cost_collective_over)(op->site.mesh, on->kind, on->axes, on->bytes);
+    bool gradient = ap_price_is_parameter_gradient(op->graph, op->op, on->term);
+    bool along = !gradient && (on->axes & (on->axes - 1)) == 0 &&
+                 ap_price_is_once(op->graph, op->op, on->term);
+
+    return along ? 0
+                 : op->op->repeat * (gradient ? ap_cost_gradient_collective
+                                              : ap_cost_collective_over)(op->site.mesh, on->kind,
+                                                                         on->axes, on->bytes);
 }
 
 /* Updates, gradients of parameters and the loss happen once per iteration. */

@@ -31,7 +31,8 @@ double ap_price_bytes(const ap_priced_op_t *op, const ap_strategy_t *strategy);
 double ap_price_compute(const ap_priced_op_t *op, const ap_strategy_t *strategy);
 
 /** One collective of a strategy; of a parameter's gradient, the part that does not hide behind the
- * backward pass, once per iteration. */
+ * backward pass, once per iteration; of the loss over one axis nothing: the gradients' sum over
+ * that axis takes it along, if there is one, as nearly always. */
 double ap_price_collective(const ap_priced_op_t *op, const ap_collective_t *on);
 
 /** All of it: what runs in each micro-batch, and what runs once per iteration. */

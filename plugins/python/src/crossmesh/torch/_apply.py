@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -162,12 +162,15 @@ class Applied:
         with torch.no_grad():
             return [values | {name: number.of(values) for name, number in plan.program.derived.items()} for values in found]
 
-    def _run(self, given: tuple[torch.Tensor, ...], named: Mapping[str, torch.Tensor], training: bool) -> torch.Tensor:
-        """The mean loss of the micro-batches, on all ranks."""
+    def _run(self, given: tuple[torch.Tensor, ...], named: Mapping[str, torch.Tensor], training: bool) -> list[torch.Tensor]:
+        """All passes; the losses of the micro-batches where the last stage is."""
         batches = self._inputs(given, named)
         for module in self.stages.values():
             module.begin(batches)
-        losses = self._executor.run(training)
+        return self._executor.run(training)
+
+    def _mean_loss(self, losses: Sequence[torch.Tensor]) -> torch.Tensor:
+        """On all ranks."""
         if losses:
             last = self.stages[len(self.plan.stages) - 1]
             found = last.summed_loss(torch.stack([loss.detach() for loss in losses]).mean())
@@ -183,7 +186,7 @@ class Applied:
         the micro-batches. Returns the loss, on all ranks. Collective."""
         if not torch.is_grad_enabled():
             raise InputError("step() under torch.no_grad() would find no gradients: evaluate() gives the loss alone")
-        loss = self._run(inputs, named, True)
+        losses = self._run(inputs, named, True)
         grads: dict[str, Any] = {}
         for module in self.stages.values():
             for name, grad in module.gradients().items():
@@ -192,12 +195,12 @@ class Applied:
         for name, grad in grads.items():
             parameter = self._parameters[name]
             parameter.grad = grad if parameter.grad is None else parameter.grad + grad
-        return loss
+        return self._mean_loss(losses)
 
     def evaluate(self, *inputs: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
         """The loss of a batch without gradients, by the operators that were planned. Collective."""
         with torch.no_grad():
-            return self._run(inputs, named, False)
+            return self._mean_loss(self._run(inputs, named, False))
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> torch.Tensor:
         """As torch.nn.utils.clip_grad_norm_, over the whole model: the parameters of all stages, each once, on however many

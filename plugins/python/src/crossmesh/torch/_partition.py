@@ -199,6 +199,7 @@ class _Bucket:
     members: dict[str, torch.Tensor] = field(default_factory=dict)  # that a step has found
     flat: torch.Tensor | None = None
     work: Any = None
+    loss: bool = False  # its last element is the loss
 
 
 _Use = tuple[_Parameter, torch.Tensor, _Way | None]
@@ -279,6 +280,8 @@ class StageModule:
         self._late: Placements = ()
         self._late_steps: Steps = ()
         self._held: dict[int, _Held] = {}
+        self._losses: list[torch.Tensor] = []  # of a step's micro-batches so far, where they are added up with gradients
+        self._loss: torch.Tensor | None = None  # of the step, added up so
         self._steps = self._compile(stage, parameters)
         self._buckets = self._bucketed()
         self._begun, self._passed = 0, 0  # buckets that are on their way, and backward passes
@@ -359,6 +362,8 @@ class StageModule:
 
     def summed_loss(self, loss: torch.Tensor) -> torch.Tensor:
         """Of all ranks, from what the passes of a step gave."""
+        if self._loss is not None:
+            return self._loss
         return redistributed(loss, self.mesh, self._late, _summed(self._late), self._late_steps) if self._late else loss
 
     def _step(self, placed: Placed, kept: dict[str, Placements], late: Placements = ()) -> _Step:
@@ -433,6 +438,8 @@ class StageModule:
         """The inputs of a step, whole on every rank."""
         self.micro_batches = micro_batches
         self._held.clear()
+        self._losses.clear()
+        self._loss = None
         self._begun = self._passed = 0
         for parameter in self._own.values():
             parameter.begin()
@@ -465,7 +472,10 @@ class StageModule:
             return held.ends
         leaves = {name: value.detach().requires_grad_(value.is_floating_point()) for name, value in arrived.items()}
         self._held[k] = held = self._run(k, leaves)
-        return {name: value.detach() for name, value in held.ends.items()}
+        left = {name: value.detach() for name, value in held.ends.items()}
+        if self._late:
+            self._losses += left.values()
+        return left
 
     def backward_pass(self, k: int, grads: dict[End, list[torch.Tensor]], split: bool) -> Values:
         """Gradients of what arrived. `grads` are those of what has left, one from each place; the loss has none. Split,
@@ -564,6 +574,11 @@ class StageModule:
         if bucket.steps or len(axes) > 1:  # one after the other, at the end
             bucket.flat = flat
         else:
+            # The last one takes the loss along where the same ranks add it up: a collective less, which takes longer
+            # than so few bytes.
+            if bucket is self._buckets[-1] and self._losses and self._losses[0].dtype == flat.dtype:
+                bucket.loss = axes == [axis for axis, place in enumerate(self._late) if isinstance(place, Partial)]
+                flat = torch.cat([flat, torch.stack(self._losses).mean().reshape(1)]) if bucket.loss else flat
             bucket.flat, bucket.work = flat, dist.all_reduce(flat, group=self.mesh.get_group(axes[0]), async_op=True)
 
     def _mean(self, grad: torch.Tensor) -> torch.Tensor:
@@ -587,6 +602,9 @@ class StageModule:
             else:
                 bucket.work.wait()
                 bucket.work = None
+            if bucket.loss:
+                flat, self._loss = flat[:-1], flat[-1].clone()
+                bucket.loss = False
             parts = flat.split([grad.numel() for grad in bucket.members.values()])
             found |= {name: part.view(grad.shape) for (name, grad), part in zip(bucket.members.items(), parts)}
             bucket.members = {}
