@@ -203,7 +203,7 @@ static xm_status_t read_table(solver_t *solver, ap_layer_table_t **table)
         assignment[problem->nodes + 1] = (int)c % problem->out_count;
         made->cost[c] = ap_elimination_minimum(solver->elimination, ap_cfn_core_costs(solver->core),
                                                assignment);
-        ap_elimination_trace(solver->elimination, assignment);
+        ap_elimination_trace(solver->elimination, ap_cfn_core_costs(solver->core), assignment);
         made->parts[c] = assignment_parts(solver, assignment, strategies);
     }
     *table = made;
@@ -237,7 +237,7 @@ xm_status_t ap_layer_problem_trace(const ap_layer_problem_t *problem,
     if (status == XM_OK) {
         assignment[problem->nodes] = in;
         assignment[problem->nodes + 1] = out;
-        ap_elimination_trace(solver.elimination, assignment);
+        ap_elimination_trace(solver.elimination, ap_cfn_core_costs(solver.core), assignment);
         for (int n = 0; n < problem->nodes; ++n) {
             strategies[n] = solver.best[n][assignment[n]];
         }

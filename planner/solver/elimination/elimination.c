@@ -10,6 +10,7 @@
 
 #include "planner/solver/elimination/elimination.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,8 @@
 #define WIDE
 #endif
 
-enum { WIDE_SIZE = 16 };
+/* Values from which on wide vectors are used, and terms that are added at once. */
+enum { WIDE_SIZE = 16, FUSED = 4 };
 
 xm_status_t ap_elimination_create(const ap_cfn_core_t *core, ap_elimination_t **elimination)
 {
@@ -58,14 +60,16 @@ static inline void first_row(const ap_elimination_step_t *step, const double **r
     }
 }
 
-/* Moves on to the next row of a step's table, as an odometer: `index` counts the scope's values,
- * the last digit fastest. After the last row nothing moves. */
-static inline void next_row(const ap_elimination_t *e, const ap_elimination_step_t *step,
-                            int *index, const double **rows)
+/* Moves on to the next row of a step's table, as an odometer: `index` counts the values of the
+ * first `digits` of the scope, the last digit fastest. After the last row nothing moves. */
+static inline __attribute__((always_inline)) void next_row(const ap_elimination_t *e,
+                                                           const ap_elimination_step_t *step,
+                                                           int digits, int *index,
+                                                           const double **rows, int terms)
 {
-    for (int k = step->count - 1; k >= 0; --k) {
+    for (int k = digits - 1; k >= 0; --k) {
         if (++index[k] < e->size[step->scope[k]]) {
-            for (int j = 0; j < step->terms; ++j) {
+            for (int j = 0; j < terms; ++j) {
                 rows[j] += step->term[j].jump[k];
             }
             return;
@@ -74,23 +78,16 @@ static inline void next_row(const ap_elimination_t *e, const ap_elimination_step
     }
 }
 
-/* Adds the rows of all terms to a base, in their order, so equal problems give equal sums. The base
- * may be the sum itself. */
-static inline void add_terms(const ap_elimination_step_t *step, const double *const *rows, int size,
-                             const double *base, double *sum)
+/* Rows that differ in the last variable of the scope alone; from one to the next, a term's pointer
+ * moves by the same. */
+static inline int block_of(const ap_elimination_t *e, const ap_elimination_step_t *step)
 {
-    for (int j = 0; j < step->terms; ++j) {
-        const double *row = rows[j];
+    return step->count > 0 ? e->size[step->scope[step->count - 1]] : 1;
+}
 
-#pragma omp simd
-        for (int x = 0; x < size; ++x) {
-            sum[x] = base[x] + row[x];
-        }
-        base = sum;
-    }
-    for (int x = 0; x < size && base != sum; ++x) {
-        sum[x] = base[x];
-    }
+static inline ptrdiff_t jump_in_block(const ap_elimination_step_t *step, int term)
+{
+    return step->count > 0 ? step->term[term].jump[step->count - 1] : 0;
 }
 
 /* into[x] = the lesser of into[x] and row[x] */
@@ -102,53 +99,149 @@ static inline void lower(double *restrict into, const double *restrict row, int 
     }
 }
 
-/* Fills a step's table: for every row the minimum over the step's own variable, and the first value
- * that attains it. This is the innermost loop of all exact searches. */
+/* What value x costs in a row, with its terms added in their order, so equal problems give equal
+ * sums. */
+static inline __attribute__((always_inline)) double sum_at(const double *const *rows, int terms,
+                                                           double base, int x)
+{
+    for (int j = 0; j < terms; ++j) {
+        base += rows[j][x];
+    }
+    return base;
+}
+
+/* Adds terms to a base, as many at once as FUSED; returns how many are left, with which the caller
+ * ends. */
+static inline int add_terms(const double *const *rows, int terms, const double *base, int size,
+                            double *sum)
+{
+    int done = 0;
+
+    for (; terms - done > FUSED; done += FUSED) {
+#pragma omp simd
+        for (int x = 0; x < size; ++x) {
+            sum[x] = sum_at(rows + done, FUSED, base[x], x);
+        }
+        base = sum;
+    }
+    return terms - done;
+}
+
+/* A vector's minimum may begin at the largest finite number: then all is forbidden. */
+static inline double or_forbidden(double least)
+{
+    return least < DBL_MAX ? least : HUGE_VAL;
+}
+
+/* Fills a step's table: for every row the minimum over the step's own variable. This is the
+ * innermost loop of all exact searches; it is compiled for every small number of terms, and for the
+ * shortest rows, as loops over either would cost more than what they sum up. Which value attains
+ * the minimum is only asked of one row in each table, so ap_elimination_trace() finds it there. */
 static inline __attribute__((always_inline)) void fill_rows(const ap_elimination_t *e,
+                                                            const ap_elimination_step_t *step,
+                                                            const double *cost, int size, int terms)
+{
+    int index[AP_ELIMINATION_SCOPE] = {0}, block = block_of(e, step);
+    const double *rows[FUSED + 1];
+
+    for (int j = 0; j < terms; ++j) {
+        rows[j] = step->term[j].table;
+    }
+    for (size_t row = 0; row < step->rows; row += (size_t)block) {
+        for (int k = 0; k < block; ++k) {
+            double least = HUGE_VAL;
+
+#pragma omp simd reduction(min : least)
+            for (int x = 0; x < size; ++x) {
+                double sum = sum_at(rows, terms, cost[x], x);
+
+                least = sum < least ? sum : least;
+            }
+            step->least[row + (size_t)k] = or_forbidden(least);
+            for (int j = 0; j < terms && k + 1 < block; ++j) {
+                rows[j] += jump_in_block(step, j);
+            }
+        }
+        next_row(e, step, step->count - 1, index, rows, terms);
+    }
+}
+
+/* The same for any number of terms. */
+static inline __attribute__((always_inline)) void fill_many(const ap_elimination_t *e,
                                                             const ap_elimination_step_t *step,
                                                             const double *cost, int size)
 {
     int index[AP_ELIMINATION_SCOPE] = {0};
     const double **rows = e->rows;
-    double *sum = e->sum;
 
     first_row(step, rows);
     for (size_t row = 0; row < step->rows; ++row) {
+        int left = add_terms(rows, step->terms, cost, size, e->sum);
         double least = HUGE_VAL;
-        int best = 0;
 
-        add_terms(step, rows, size, cost, sum);
 #pragma omp simd reduction(min : least)
         for (int x = 0; x < size; ++x) {
-            least = sum[x] < least ? sum[x] : least;
+            double sum = sum_at(rows + step->terms - left, left, e->sum[x], x);
+
+            least = sum < least ? sum : least;
         }
-        while (best < size && sum[best] > least) {
-            ++best;
-        }
-        if (best == size) { /* a minimum may begin at the largest finite number: all is forbidden */
-            best = 0;
-            least = HUGE_VAL;
-        }
-        step->least[row] = least;
-        step->best[row] = (uint16_t)best;
-        next_row(e, step, index, rows);
+        step->least[row] = or_forbidden(least);
+        next_row(e, step, step->count, index, rows, step->terms);
     }
 }
 
-WIDE static void run_wide(const ap_elimination_t *e, const ap_elimination_step_t *step,
-                          const double *cost)
+static inline __attribute__((always_inline)) void fill_step(const ap_elimination_t *e,
+                                                            const ap_elimination_step_t *step,
+                                                            const double *cost, int size)
 {
-    fill_rows(e, step, cost, e->size[step->variable]);
+    switch (step->terms) {
+    case 0:
+        fill_rows(e, step, cost, size, 0);
+        break;
+    case 1:
+        fill_rows(e, step, cost, size, 1);
+        break;
+    case 2:
+        fill_rows(e, step, cost, size, 2);
+        break;
+    case 3:
+        fill_rows(e, step, cost, size, 3);
+        break;
+    case 4:
+        fill_rows(e, step, cost, size, 4);
+        break;
+    default:
+        fill_many(e, step, cost, size);
+        break;
+    }
+}
+
+WIDE static void fill_wide(const ap_elimination_t *e, const ap_elimination_step_t *step,
+                           const double *cost)
+{
+    fill_step(e, step, cost, e->size[step->variable]);
 }
 
 /* Wide vectors only cost time where a variable has few values. */
 static void run_step(const ap_elimination_t *e, const ap_elimination_step_t *step,
                      const double *cost)
 {
-    if (e->size[step->variable] >= WIDE_SIZE) {
-        run_wide(e, step, cost);
-    } else {
-        fill_rows(e, step, cost, e->size[step->variable]);
+    switch (e->size[step->variable]) {
+    case 2:
+        fill_step(e, step, cost, 2);
+        break;
+    case 3:
+        fill_step(e, step, cost, 3);
+        break;
+    case 4:
+        fill_step(e, step, cost, 4);
+        break;
+    default:
+        if (e->size[step->variable] >= WIDE_SIZE) {
+            fill_wide(e, step, cost);
+        } else {
+            fill_step(e, step, cost, e->size[step->variable]);
+        }
     }
 }
 
@@ -175,21 +268,48 @@ size_t ap_elimination_row(const ap_elimination_t *elimination, const ap_eliminat
     return row;
 }
 
+/* The first value that attains a row's minimum; 0 where all are forbidden. */
+static int first_best(const ap_elimination_t *e, const ap_elimination_step_t *step,
+                      const double *cost, const int *value)
+{
+    double least = HUGE_VAL;
+    int best = 0;
+
+    for (int j = 0; j < step->terms; ++j) {
+        const ap_elimination_term_t *term = &step->term[j];
+
+        e->rows[j] = term->table;
+        for (int k = 0; k < step->count; ++k) {
+            e->rows[j] += term->stride[k] * value[step->scope[k]];
+        }
+    }
+    for (int x = 0; x < e->size[step->variable]; ++x) {
+        double sum = sum_at(e->rows, step->terms, cost[x], x);
+
+        if (sum < least) {
+            least = sum;
+            best = x;
+        }
+    }
+    return best;
+}
+
 /* From the last step to the first: a step's scope holds only variables that are eliminated later or
  * kept, so their values are known when the step is reached. */
-void ap_elimination_trace(const ap_elimination_t *elimination, int *value)
+void ap_elimination_trace(const ap_elimination_t *elimination, const double *cost, int *value)
 {
     for (int k = elimination->steps - 1; k >= 0; --k) {
         const ap_elimination_step_t *step = &elimination->step[k];
 
-        value[step->variable] = step->best[ap_elimination_row(elimination, step, value)];
+        value[step->variable] =
+            first_best(elimination, step, cost + elimination->at[step->variable], value);
     }
 }
 
 double ap_elimination_solve(ap_elimination_t *elimination, const double *cost, int *value)
 {
     ap_elimination_run(elimination, cost);
-    ap_elimination_trace(elimination, value);
+    ap_elimination_trace(elimination, cost, value);
     return elimination->total;
 }
 
@@ -227,7 +347,7 @@ xm_status_t ap_elimination_walk(const ap_elimination_t *elimination,
     first_row(step, elimination->rows);
     for (size_t row = 0; row < step->rows && status == XM_OK; ++row) {
         status = visit(context, step, row, elimination->rows);
-        next_row(elimination, step, index, elimination->rows);
+        next_row(elimination, step, step->count, index, elimination->rows, step->terms);
     }
     return status;
 }
@@ -256,12 +376,86 @@ static void take_off(const ap_elimination_step_t *child)
 static inline __attribute__((always_inline)) void go_back_rows(const ap_elimination_t *e,
                                                                const ap_elimination_step_t *step,
                                                                const double *cost, double *marginal,
-                                                               int size)
+                                                               int size, int terms)
 {
     const ap_elimination_term_t *term = step->term;
     int index[AP_ELIMINATION_SCOPE] = {0};
     const double **rows = e->rows;
     double *sum = e->sum;
+
+    first_row(step, rows);
+    for (size_t row = 0; row < step->rows; ++row) {
+        double outside = step->outside[row];
+        int left = terms;
+
+        if (terms <= FUSED) {
+#pragma omp simd
+            for (int x = 0; x < size; ++x) {
+                sum[x] = sum_at(rows, terms, cost[x] + outside, x);
+                marginal[x] = sum[x] < marginal[x] ? sum[x] : marginal[x];
+            }
+        } else {
+#pragma omp simd
+            for (int x = 0; x < size; ++x) {
+                sum[x] = cost[x] + outside;
+            }
+            left = add_terms(rows, terms, sum, size, sum);
+#pragma omp simd
+            for (int x = 0; x < size; ++x) {
+                sum[x] = sum_at(rows + terms - left, left, sum[x], x);
+                marginal[x] = sum[x] < marginal[x] ? sum[x] : marginal[x];
+            }
+        }
+        for (int j = 0; j < terms; ++j) {
+            if (term[j].child >= 0) {
+                const ap_elimination_step_t *child = &e->step[term[j].child];
+
+                lower(child->outside + (rows[j] - child->least), sum, size);
+            }
+        }
+        next_row(e, step, step->count, index, rows, terms);
+    }
+}
+
+static inline __attribute__((always_inline)) void go_back_step(const ap_elimination_t *e,
+                                                               const ap_elimination_step_t *step,
+                                                               const double *cost, double *marginal,
+                                                               int size)
+{
+    switch (step->terms) {
+    case 0:
+        go_back_rows(e, step, cost, marginal, size, 0);
+        break;
+    case 1:
+        go_back_rows(e, step, cost, marginal, size, 1);
+        break;
+    case 2:
+        go_back_rows(e, step, cost, marginal, size, 2);
+        break;
+    case 3:
+        go_back_rows(e, step, cost, marginal, size, 3);
+        break;
+    case 4:
+        go_back_rows(e, step, cost, marginal, size, 4);
+        break;
+    default:
+        go_back_rows(e, step, cost, marginal, size, step->terms);
+        break;
+    }
+}
+
+WIDE static void go_back_wide(const ap_elimination_t *e, const ap_elimination_step_t *step,
+                              const double *cost, double *marginal)
+{
+    go_back_step(e, step, cost, marginal, e->size[step->variable]);
+}
+
+/* Wide vectors cost more than they bring where a row is shorter than one of them. */
+static void go_back(const ap_elimination_t *e, const ap_elimination_step_t *step,
+                    const double *cost, double *marginal)
+{
+    const ap_elimination_term_t *term = step->term;
+    int size = e->size[step->variable];
 
     fill(marginal, (size_t)size);
     for (int j = 0; j < step->terms; ++j) {
@@ -269,43 +463,27 @@ static inline __attribute__((always_inline)) void go_back_rows(const ap_eliminat
             fill(e->step[term[j].child].outside, e->step[term[j].child].rows);
         }
     }
-    first_row(step, rows);
-    for (size_t row = 0; row < step->rows; ++row) {
-        for (int x = 0; x < size; ++x) {
-            sum[x] = cost[x] + step->outside[row];
+    switch (size) {
+    case 2:
+        go_back_step(e, step, cost, marginal, 2);
+        break;
+    case 3:
+        go_back_step(e, step, cost, marginal, 3);
+        break;
+    case 4:
+        go_back_step(e, step, cost, marginal, 4);
+        break;
+    default:
+        if (size >= WIDE_SIZE) {
+            go_back_wide(e, step, cost, marginal);
+        } else {
+            go_back_step(e, step, cost, marginal, size);
         }
-        add_terms(step, rows, size, sum, sum);
-        lower(marginal, sum, size);
-        for (int j = 0; j < step->terms; ++j) {
-            if (term[j].child >= 0) {
-                const ap_elimination_step_t *child = &e->step[term[j].child];
-
-                lower(child->outside + (rows[j] - child->least), sum, size);
-            }
-        }
-        next_row(e, step, index, rows);
     }
     for (int j = 0; j < step->terms; ++j) {
         if (term[j].child >= 0) {
             take_off(&e->step[term[j].child]);
         }
-    }
-}
-
-WIDE static void go_back_wide(const ap_elimination_t *e, const ap_elimination_step_t *step,
-                              const double *cost, double *marginal)
-{
-    go_back_rows(e, step, cost, marginal, e->size[step->variable]);
-}
-
-/* Wide vectors cost more than they bring where a row is shorter than one of them. */
-static void go_back(const ap_elimination_t *e, const ap_elimination_step_t *step,
-                    const double *cost, double *marginal)
-{
-    if (e->size[step->variable] >= WIDE_SIZE) {
-        go_back_wide(e, step, cost, marginal);
-    } else {
-        go_back_rows(e, step, cost, marginal, e->size[step->variable]);
     }
 }
 

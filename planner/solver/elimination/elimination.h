@@ -43,7 +43,6 @@ typedef struct ap_elimination_step {
     size_t rows;                     /**< combinations of the scope's values */
     double *least;   /**< per row: over the step's variable and all that was eliminated into it */
     double *outside; /**< per row: of all else; NULL: there are no marginals */
-    uint16_t *best;  /**< per row: the variable's value */
     ap_elimination_term_t *term;
     int terms;
 } ap_elimination_step_t;
@@ -91,8 +90,9 @@ xm_status_t ap_elimination_plan(ap_elimination_t *elimination,
 /** Fills all tables; value x of variable v costs cost[at[v] + x]. */
 void ap_elimination_run(ap_elimination_t *elimination, const double *cost);
 
-/** After a run: completes @p value, whose kept (and fixed) variables are set, to a minimum. */
-void ap_elimination_trace(const ap_elimination_t *elimination, int *value);
+/** After a run at the same costs: completes @p value, whose kept (and fixed) variables are set, to a
+ * minimum. */
+void ap_elimination_trace(const ap_elimination_t *elimination, const double *cost, int *value);
 
 /** After a run at the same costs: the minimum given the values of the kept variables. */
 double ap_elimination_minimum(const ap_elimination_t *elimination, const double *cost,

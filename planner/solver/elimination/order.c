@@ -404,7 +404,6 @@ static xm_status_t lay_out(ap_elimination_t *e, const ap_elimination_params_t *p
         sort_scope(e, step);
         if (k < e->steps) {
             step->least = xm_arena_take(&e->pool, step->rows * sizeof(*step->least));
-            step->best = xm_arena_take(&e->pool, step->rows * sizeof(*step->best));
             step->outside = params->marginals
                                 ? xm_arena_take(&e->pool, step->rows * sizeof(*step->outside))
                                 : NULL;

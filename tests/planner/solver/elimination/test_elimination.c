@@ -145,7 +145,7 @@ START_TEST(every_cell_is_the_minimum_and_is_attained)
 
             memcpy(traced, assignment, sizeof(traced));
             ck_assert_double_eq_tol(core->constant + found, expected, 1e-9);
-            ap_elimination_trace(e, traced);
+            ap_elimination_trace(e, ap_cfn_core_costs(core), traced);
             ck_assert_double_eq_tol(value_of(&x, traced), expected, 1e-9);
             for (int v = 0; v < x.variables; ++v) {
                 ck_assert(!keep[v] || traced[v] == assignment[v]);
