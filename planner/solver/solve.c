@@ -22,22 +22,14 @@
 
 #include "comm/base.h"
 #include "planner/solver/certificate.h"
+#include "planner/solver/raise.h"
 #include "planner/solver/tree.h"
 #include "planner/solver/bound.h"
 #include "planner/solver/reduce.h"
 #include "planner/solver/local.h"
 
-enum { THREADS_MAX = 64, PUBLISH_EVERY = 10 };
+enum { THREADS_MAX = 64, SWEEPS_OF_NODE = 30 };
 
-/* The dual has converged when less than this part of the gap was closed in the last so many steps.
- * Exact steps count for more, so fewer of them are watched, and so are those of large problems
- * before the first dive, as solutions cannot wait for the last of the bound. */
-static const double worthwhile = 0.01;
-enum { CONVERGED_STEPS = 150, CONVERGED_FIRST = 90, CONVERGED_EXACT = 40 };
-/* Cells that a pass of elimination may look at: more than these would take longer than some
- * hundredths of a second, and a bound needs hundreds of passes. */
-static const double elimination_cells = 1e7;
-enum { SCALINGS = 12, SWEEPS_OF_NODE = 30 };
 /* What may go into finding the same optimum again, in cells looked at and in nodes of branch and
  * bound. These are counts and not seconds, so that the same problem gives up at the same place. */
 static const double settling_cells = 4e9, settling_nodes = 2000, settling_work = 1e9;
@@ -47,14 +39,8 @@ static const double presolve_part = 0.4;
 /* The first attempt of branch and bound looks for solutions within this part of the bound; every
  * further one looks twice as far, or half. */
 static const double first_reach = 1e-4;
-/* Larger problems get no branch and bound: a node of theirs takes so long that hardly one attempt
- * would come to its end, while dives and searches of neighbourhoods go on finding better solutions
- * there. */
-enum { PROVABLE_VARIABLES = 3000 };
-/* What raising the bound before the first attempt may take of the time there is, and what an
- * attempt may, besides a part of the time that has passed. Attempts look near the bound, where few
- * values are left, so they soon raise it faster than more of its own steps would. */
-static const double raise_part = 0.12, attempt_part = 0.03, attempt_growth = 0.4;
+/* What an attempt may take of the time there is, besides a part of the time that has passed. */
+static const double attempt_part = 0.03, attempt_growth = 0.4;
 /* The same for passes with labels, where the gap is at most this part of the bound. Those that
  * leave more than so much of the gap have less next time, as their tables will be too large again.
  */
@@ -63,12 +49,6 @@ static const double label_part = 0.03, label_growth = 0.25, label_gap = 0.1, lab
 /* Nanoseconds of the search that follows a dive: at most, and per variable. */
 #define SEARCH_TIME      INT64_C(200000000)
 #define SEARCH_TIME_EACH INT64_C(400000)
-/* Where one thread does all, searches take this part of the time that has passed, and so many
- * nanoseconds at least: fewer as long as there is no solution. */
-#define FIRST_TIME INT64_C(1000000)
-#define LATER_TIME INT64_C(50000000)
-enum { SEARCH_PART = 4 };
-
 typedef struct solve {
     ap_cfn_shared_t shared;
     const ap_cfn_t *cfn;
@@ -103,114 +83,6 @@ static void note_failure(solve_t *solve, xm_status_t status)
         (void)snprintf(solve->sentence, sizeof(solve->sentence), "%s", xm_last_error());
         atomic_store(&solve->shared.stop, true);
     }
-}
-
-/* Offers an assignment if it fits and nothing in it is forbidden. */
-static void try(solve_t *solve, ap_cfn_shared_t *shared, const int *value, double *load)
-{
-    const ap_cfn_core_t *core = solve->shared.core;
-
-    if (ap_cfn_core_fits(core, value, load)) {
-        double cost = core->constant + ap_cfn_core_cost(core, value);
-
-        if (cost < HUGE_VAL) {
-            (void)ap_cfn_shared_offer(shared, value, cost);
-        }
-    }
-}
-
-/* Raises the bound until that is no longer worth its time. A part of it goes to a search for
- * solutions, unless other threads search: `search` is NULL then. At the end the dual has its best
- * prices. */
-static xm_status_t raise_bound(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_dual_t *dual,
-                               ap_cfn_search_t *search)
-{
-    int every = dual->exact != NULL ? 1 : PUBLISH_EVERY;
-    bool first = dual->steps == 0 && dual->core->variables > PROVABLE_VARIABLES;
-    int look = dual->exact != NULL ? CONVERGED_EXACT : first ? CONVERGED_FIRST : CONVERGED_STEPS;
-    double before = -HUGE_VAL;
-    int64_t begin = ap_cfn_shared_now(shared), searched = 0;
-    int64_t until =
-        dual->core->variables <= PROVABLE_VARIABLES
-            ? begin + (int64_t)(raise_part * (double)(ap_cfn_shared_end(shared) - begin))
-            : INT64_MAX;
-    xm_status_t status = XM_OK;
-
-    for (int step = 0;
-         status == XM_OK && !ap_cfn_shared_is_over(shared) && ap_cfn_shared_now(shared) < until;
-         ++step) {
-        (void)ap_cfn_dual_sweep(dual);
-        ap_cfn_shared_spend(shared, dual->nanoseconds);
-        ap_cfn_shared_raise(shared, dual->best);
-        /* Decoding costs as much as a sweep by messages; after an exact solve the assignment is
-         * there already. */
-        if (step % every == 0) {
-            ap_cfn_dual_decode(dual);
-            ap_cfn_shared_publish(shared, dual->best_price, dual->decoded);
-            try(solve, shared, dual->decoded, dual->load);
-        }
-        if (search != NULL && step % PUBLISH_EVERY == 0) {
-            int64_t now = ap_cfn_shared_now(shared), more = (now - begin) / SEARCH_PART - searched;
-
-            if (more > (ap_cfn_shared_cost(shared) < HUGE_VAL ? LATER_TIME : FIRST_TIME)) {
-                searched += more;
-                status = ap_cfn_search_run(search, now + more);
-            }
-        }
-        /* Looks at the progress once in so many steps, since single subgradient steps go up and
-         * down. */
-        if (step % look == look - 1) {
-            if (dual->best - before <
-                worthwhile * (ap_cfn_dual_aim(dual, ap_cfn_shared_cost(shared)) - dual->best)) {
-                break;
-            }
-            before = dual->best;
-        }
-        ap_cfn_dual_move_prices(dual, ap_cfn_dual_aim(dual, ap_cfn_shared_cost(shared)));
-    }
-    if (status == XM_OK) {
-        memcpy(dual->price, dual->best_price, (size_t)dual->core->times * sizeof(double));
-        ap_cfn_dual_prices_changed(dual);
-    }
-    return status;
-}
-
-/* Tries multiples of the best prices where every step finds the best assignment at its prices: they
- * are raised until the assignment fits and narrowed down then. The best prices leave an assignment
- * that just fails to fit as often as not; a little more on all prices usually gives a solution with
- * a small gap. The prices are as before afterwards. */
-static xm_status_t scale_prices(solve_t *solve, ap_cfn_dual_t *dual)
-{
-    size_t times = (size_t)dual->core->times;
-    double *base = malloc((times + 1) * sizeof(*base)), low = 1.0, high = HUGE_VAL;
-
-    if (base == NULL) {
-        return XM_NO_MEMORY("prices");
-    }
-    memcpy(base, dual->price, times * sizeof(double));
-    for (int k = 0; k < SCALINGS && !ap_cfn_shared_is_over(&solve->shared); ++k) {
-        /* The distance from 1 grows about fourfold with each step until something fits; then the
-         * geometric mean halves the interval in logarithms. */
-        double factor = high < HUGE_VAL ? sqrt(low * high) : 1.0 + 4.0 * (low - 0.99);
-
-        for (size_t t = 0; t < times; ++t) {
-            dual->price[t] = factor * base[t];
-        }
-        ap_cfn_dual_prices_changed(dual);
-        (void)ap_cfn_dual_sweep(dual);
-        ap_cfn_shared_spend(&solve->shared, dual->nanoseconds);
-        ap_cfn_shared_raise(&solve->shared, dual->best);
-        try(solve, &solve->shared, dual->choice, dual->load);
-        if (ap_cfn_dual_choice_fits(dual)) {
-            high = factor;
-        } else {
-            low = factor;
-        }
-    }
-    memcpy(dual->price, base, times * sizeof(double));
-    ap_cfn_dual_prices_changed(dual);
-    free(base);
-    return XM_OK;
 }
 
 /* Attempts of branch and bound, until one takes too long. A search that knows no good solution
@@ -277,7 +149,7 @@ static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_se
 
     search_time = search_time < SEARCH_TIME ? search_time : SEARCH_TIME;
     for (uint64_t dive = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++dive) {
-        if (dual->core->variables <= PROVABLE_VARIABLES) {
+        if (dual->core->variables <= AP_CFN_PROVABLE) {
             status = attempt(solve, dual, &reach);
             status = status == XM_OK ? close_gap(solve, dual, &labels, &label_share) : status;
         }
@@ -287,31 +159,9 @@ static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_se
         if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
             status = ap_cfn_search_run(search, ap_cfn_shared_now(shared) + search_time);
         }
-        if (status == XM_OK && dive == 0 && dual->core->variables > PROVABLE_VARIABLES) {
-            status = raise_bound(solve, shared, dual, NULL);
+        if (status == XM_OK && dive == 0 && dual->core->variables > AP_CFN_PROVABLE) {
+            status = ap_cfn_raise_bound(shared, dual, NULL);
         }
-    }
-    return status;
-}
-
-/* Makes a dual and raises its bound: by elimination where that takes few enough cells, by messages
- * elsewhere. */
-static xm_status_t make_dual(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_search_t *search,
-                             ap_cfn_dual_t **dual)
-{
-    xm_status_t status = ap_cfn_dual_create(solve->shared.core, dual);
-
-    if (status != XM_OK) {
-        return status;
-    }
-    status = ap_cfn_dual_eliminate(*dual, solve->options->cells > 0 ? (double)solve->options->cells
-                                                                    : elimination_cells);
-    if (status == XM_OK) {
-        /* The prices are converged when this returns, unless the time was up. */
-        status = raise_bound(solve, shared, *dual, search);
-    }
-    if (status != XM_OK) {
-        ap_cfn_dual_destroy(*dual);
     }
     return status;
 }
@@ -320,11 +170,11 @@ static xm_status_t make_dual(solve_t *solve, ap_cfn_shared_t *shared, ap_cfn_sea
 static xm_status_t bound_and_prove(solve_t *solve, ap_cfn_search_t *search)
 {
     ap_cfn_dual_t *dual;
-    xm_status_t status =
-        make_dual(solve, &solve->shared, solve->wanted == 1 ? search : NULL, &dual);
+    xm_status_t status = ap_cfn_make_dual(&solve->shared, solve->options->cells,
+                                          solve->wanted == 1 ? search : NULL, &dual);
 
     if (status == XM_OK) {
-        status = dual->exact != NULL ? scale_prices(solve, dual) : XM_OK;
+        status = dual->exact != NULL ? ap_cfn_scale_prices(&solve->shared, dual) : XM_OK;
         if (status == XM_OK) {
             status = dive_and_prove(solve, dual, search);
         }
@@ -366,7 +216,7 @@ static xm_status_t settle(solve_t *solve)
     alone.cost = solve->shared.cost + 1.0;
     alone.counted = true;
     alone.most = SETTLING_MOST;
-    status = make_dual(solve, &alone, NULL, &dual);
+    status = ap_cfn_make_dual(&alone, solve->options->cells, NULL, &dual);
     if (status == XM_OK) {
         ap_cfn_labels_t labels = AP_CFN_LABELS_INIT;
 
@@ -377,7 +227,7 @@ static xm_status_t settle(solve_t *solve)
                 ap_cfn_branch(dual, &alone, HUGE_VAL, nodes_to_settle(dual), INT64_MAX, &nodes);
         }
         if (status == XM_OK && alone.cost > solve->shared.cost &&
-            dual->core->variables <= PROVABLE_VARIABLES) {
+            dual->core->variables <= AP_CFN_PROVABLE) {
             status = ap_cfn_labels(dual, &alone, &labels, settling_work);
         }
         ap_cfn_dual_destroy(dual);
@@ -482,7 +332,7 @@ static xm_status_t begin_with(solve_t *solve, const ap_cfn_reduction_t *reductio
         return XM_NO_MEMORY("a solution");
     }
     ap_cfn_adopt(reduction, choice, value);
-    try(solve, &solve->shared, value, load);
+    ap_cfn_try(&solve->shared, value, load);
     solve->shared.warm = solve->shared.cost < HUGE_VAL;
     return XM_OK;
 }
