@@ -106,7 +106,7 @@ static xm_status_t give_json(const xm_cli_json_t *json, const ap_cfn_t *cfn,
 
 /* One thread is limited by work that takes less than the time, so that the clock, which differs
  * from run to run, need not end it. */
-static const double work_part = 0.7;
+static const double work_part = 0.8;
 
 /* Gives what is left of the time for the work itself. The given time is for everything, also for
  * checking and printing at the end, for which this keeps back 0.3 s and 1.5 %, but never more than

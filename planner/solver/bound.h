@@ -42,6 +42,7 @@ typedef struct ap_cfn_dual {
     double best;             /* largest bound so far */
     double work;             /* cells that a sweep looks at */
     double nanoseconds;      /* that it takes a usual core, with a step of the prices */
+    double fixing;           /* what ap_cfn_dual_fix() takes more */
     double factor;           /* of the steps' length */
     int since_best;          /* steps without a better bound */
     int64_t steps;
@@ -80,12 +81,27 @@ void ap_cfn_dual_decode(ap_cfn_dual_t *dual);
  */
 int ap_cfn_dual_fix(ap_cfn_dual_t *dual, double upper, bool *keep);
 
+/* A variable that uses nothing that matters and has at most one link: what it costs is added to the
+ * other end's values, and its best value follows from that. */
+typedef struct ap_cfn_fold {
+    int variable, other;
+    const int *best; /* per value of the other end */
+} ap_cfn_fold_t;
+
+typedef struct ap_cfn_folds {
+    ap_cfn_fold_t *fold; /* the other end is folded later, if at all */
+    int count;
+    xm_arena_t pool; /* both, and what they point into */
+} ap_cfn_folds_t;
+
 /*
  * The core that is left when only the values with keep[at[v] + x] may be taken, with messages and
  * prices of `dual`: variables with one value go into their neighbours and the capacities. `number`
- * (per variable of the old core) says which variable of the new one it is, or -1 - value.
+ * (per variable of the old core) says which variable of the new one it is, or -1 - value, or
+ * AP_CFN_FOLDED. The caller clears the pool of `folds`, which NULL forbids.
  */
-xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap_cfn_core_t **core,
-                                 ap_cfn_dual_t **restricted, int *number);
+enum { AP_CFN_FOLDED = INT32_MIN };
+xm_status_t ap_cfn_dual_restrict(const ap_cfn_dual_t *dual, const bool *keep, ap_cfn_folds_t *folds,
+                                 ap_cfn_core_t **core, ap_cfn_dual_t **restricted, int *number);
 
 void ap_cfn_dual_destroy(ap_cfn_dual_t *dual);

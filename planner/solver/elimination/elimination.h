@@ -59,8 +59,9 @@ typedef struct ap_elimination {
     int steps;     /**< that are run; those of kept variables come after them */
     int kept;
     ap_elimination_step_t *step;
-    double work;  /**< cells that a run looks at */
-    double total; /**< of the last run: the minimum, when nothing is kept */
+    double work;      /**< cells that a run looks at */
+    double row_count; /**< in which those lie */
+    double total;     /**< of the last run: the minimum, when nothing is kept */
     xm_arena_t pool;
     double *sum;         /**< of one row */
     const double **rows; /**< per term of a step: its row */
@@ -90,8 +91,8 @@ xm_status_t ap_elimination_plan(ap_elimination_t *elimination,
 /** Fills all tables; value x of variable v costs cost[at[v] + x]. */
 void ap_elimination_run(ap_elimination_t *elimination, const double *cost);
 
-/** After a run at the same costs: completes @p value, whose kept (and fixed) variables are set, to a
- * minimum. */
+/** After a run at the same costs: completes @p value, whose kept (and fixed) variables are set, to
+ * a minimum. */
 void ap_elimination_trace(const ap_elimination_t *elimination, const double *cost, int *value);
 
 /** After a run at the same costs: the minimum given the values of the kept variables. */

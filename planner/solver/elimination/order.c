@@ -241,7 +241,7 @@ static xm_status_t choose_order(ap_elimination_t *e, graph_t *graph,
     double cells = params->cells > 0.0 ? params->cells : HUGE_VAL;
 
     e->steps = e->kept = 0;
-    e->work = 0.0;
+    e->work = e->row_count = 0.0;
     for (int left = e->count; left > 0; --left) {
         int v = graph->winner[1];
         bool kept = is_kept(graph, v);
@@ -259,6 +259,7 @@ static xm_status_t choose_order(ap_elimination_t *e, graph_t *graph,
             continue;
         }
         e->work += kept ? 0.0 : price * e->size[v];
+        e->row_count += kept ? 0.0 : price;
         if (params->work > 0.0 && e->work > params->work) {
             return XM_UNSUPPORTED("an elimination looks at more than %g cells", params->work);
         }

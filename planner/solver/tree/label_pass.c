@@ -548,7 +548,7 @@ xm_status_t ap_cfn_label_pass(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int time
     memcpy(dual->price, dual->best_price, (size_t)dual->core->times * sizeof(double));
     ap_cfn_dual_prices_changed(dual);
     (void)ap_cfn_dual_fix(dual, pass.goal, node->keep);
-    ap_cfn_shared_spend(tree->shared, 2.0 * dual->nanoseconds);
+    ap_cfn_shared_spend(tree->shared, dual->nanoseconds + dual->fixing);
     *bound = dual->bound;
     *finished = false;
     if (dual->bound >= pass.goal) {

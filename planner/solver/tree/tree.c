@@ -22,9 +22,9 @@ static const double worthwhile = 0.05;
 static const double decided = 1e-3, least_share = 1e-6;
 /* Cells that a pass of elimination may look at, per nanosecond that messages would take. */
 static const double exact_cells = 2.5, fewer = 0.8;
-/* What making a node takes, in sweeps: the copy of its core, the sums and the order of an
- * elimination are counted by this, as each by itself would cost as much to count. */
-static const double narrowing = 3.0;
+/* Nanoseconds of a usual core for making a node, with the sums and the order of an elimination, by
+ * its values, its parent's links, and in any case. Each by itself would cost as much to count. */
+static const double value_time = 60.0, link_time = 140.0, least_time = 3000.0;
 /* Of the steps' length, where prices are nearly right already. Steps as long as a root's lead away
  * from its prices, and a node's few rounds do not find back. */
 static const double first_factor = 0.03;
@@ -74,6 +74,54 @@ static xm_status_t eliminate(const ap_cfn_node_t *from, ap_cfn_node_t *to)
     return status;
 }
 
+/* Notes what was folded on the way to a node, in numbers of the root. Each record ends with its
+ * count of pairs, as they are read from the last to the first. What a sibling noted is
+ * overwritten. */
+static bool note_folds(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, const ap_cfn_folds_t *folds,
+                       ap_cfn_node_t *to)
+{
+    size_t end = from->folded;
+
+    for (int k = 0; k < folds->count; ++k) {
+        const ap_cfn_fold_t *fold = &folds->fold[k];
+        const size_t at = from->dual->at[fold->variable], other = from->dual->at[fold->other];
+        int size = from->dual->core->variable[fold->other].size, pairs = 0;
+
+        if (!xm_array_reserve(&tree->fold, &tree->fold_capacity, end + 2 * (size_t)size + 3,
+                              sizeof(*tree->fold))) {
+            return false;
+        }
+        for (int y = 0; y < size; ++y) {
+            if (from->keep[other + (size_t)y]) {
+                tree->fold[end++] = from->root_value[other + (size_t)y];
+                tree->fold[end++] = from->root_value[at + (size_t)fold->best[y]];
+                ++pairs;
+            }
+        }
+        tree->fold[end++] = from->root[fold->variable];
+        tree->fold[end++] = from->root[fold->other];
+        tree->fold[end++] = pairs;
+    }
+    to->folded = end;
+    return true;
+}
+
+/* Gives folded variables the values that follow from the others', those folded last first. */
+static void unfold(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
+{
+    for (size_t end = node->folded; end > 0;) {
+        const int *tail = tree->fold + end - 3;
+        size_t begin = end - 3 - 2 * (size_t)tail[2];
+
+        for (size_t k = begin; k < end - 3; k += 2) {
+            if (tree->fold[k] == tree->value[tail[1]]) {
+                tree->value[tail[0]] = tree->fold[k + 1];
+            }
+        }
+        end = begin;
+    }
+}
+
 /* Makes the node that is left of another one. Variables with one value are written into the tree's
  * assignment; capacities are lowered to sums that still can occur, because fewer values leave wider
  * gaps. */
@@ -81,23 +129,34 @@ xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, a
 {
     const ap_cfn_core_t *core = from->dual->core;
     int *number = malloc(((size_t)core->variables + 1) * sizeof(int));
+    ap_cfn_folds_t folds = {.count = 0};
     xm_status_t status;
 
-    *to = (ap_cfn_node_t){.depth = from->depth};
+    *to = (ap_cfn_node_t){.depth = from->depth, .folded = from->folded};
     if (number == NULL) {
         return XM_NO_MEMORY("a branch");
     }
-    status = ap_cfn_dual_restrict(from->dual, from->keep, &to->core, &to->dual, number);
+    status = ap_cfn_dual_restrict(from->dual, from->keep, tree->plain ? NULL : &folds, &to->core,
+                                  &to->dual, number);
     if (status == XM_OK) {
         status = allocate(to);
     }
+    if (status == XM_OK && !note_folds(tree, from, &folds, to)) {
+        ap_cfn_node_destroy(to);
+        status = XM_NO_MEMORY("a branch");
+    }
+    xm_arena_clear(&folds.pool);
     if (status == XM_OK && !tree->plain) {
-        ap_cfn_shared_spend(tree->shared, narrowing * to->dual->nanoseconds);
+        ap_cfn_shared_spend(tree->shared, value_time * (double)ap_cfn_core_values(to->core) +
+                                              link_time * core->links + least_time);
         status = eliminate(from, to);
     }
     for (int v = 0; status == XM_OK && v < core->variables; ++v) {
         const int *values = from->root_value + from->dual->at[v];
 
+        if (number[v] == AP_CFN_FOLDED) {
+            continue;
+        }
         if (number[v] < 0) {
             /* The variable is settled: its root's value is written down. */
             tree->value[from->root[v]] = values[-1 - number[v]];
@@ -204,6 +263,7 @@ void ap_cfn_node_offer_choice(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
         for (int v = 0; v < dual->core->variables; ++v) {
             tree->value[node->root[v]] = node->root_value[dual->at[v] + (size_t)dual->choice[v]];
         }
+        unfold(tree, node);
         (void)ap_cfn_shared_offer(tree->shared, tree->value, cost);
     }
 }
@@ -230,7 +290,7 @@ static bool tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, size_t
         double goal = ap_cfn_tree_goal(tree);
 
         *dropped += (size_t)ap_cfn_dual_fix(dual, goal, node->keep);
-        ap_cfn_shared_spend(tree->shared, dual->nanoseconds);
+        ap_cfn_shared_spend(tree->shared, dual->nanoseconds + dual->fixing);
         ap_cfn_node_offer_choice(tree, node);
         if (dual->bound >= goal) {
             return true;
@@ -362,6 +422,7 @@ void ap_cfn_node_offer(ap_cfn_tree_t *tree, const ap_cfn_node_t *node)
         }
     }
     if (core->constant < HUGE_VAL) {
+        unfold(tree, node);
         (void)ap_cfn_shared_offer(tree->shared, tree->value, core->constant);
     }
 }
@@ -379,6 +440,8 @@ xm_status_t ap_cfn_tree_create(const ap_cfn_dual_t *dual, ap_cfn_shared_t *share
     tree->shared = shared;
     tree->cap = HUGE_VAL;
     tree->plain = plain;
+    tree->fold = NULL;
+    tree->fold_capacity = 0;
     tree->value = malloc(((size_t)core->variables + 1) * sizeof(int));
     if (tree->value == NULL) {
         return XM_NO_MEMORY("a branch");
@@ -403,5 +466,6 @@ xm_status_t ap_cfn_tree_create(const ap_cfn_dual_t *dual, ap_cfn_shared_t *share
 void ap_cfn_tree_destroy(ap_cfn_tree_t *tree)
 {
     free(tree->value);
-    tree->value = NULL;
+    free(tree->fold);
+    tree->value = tree->fold = NULL;
 }

@@ -14,6 +14,10 @@ typedef struct ap_cfn_tree {
     double cap; /* solutions that cost so much are not looked for either */
     bool plain;
     int *value; /* of the root's variables; those that are settled */
+    /* Folded variables of the root, those of a node after those of its ancestors: the variable, the
+     * one that its value follows from, and so many pairs of values, of that one and its own. */
+    int *fold;
+    size_t fold_capacity;
 } ap_cfn_tree_t;
 
 typedef struct ap_cfn_node {
@@ -24,6 +28,7 @@ typedef struct ap_cfn_node {
     bool *keep;      /* per value */
     xm_arena_t pool; /* these arrays */
     int depth;
+    size_t folded;  /* of the tree's numbers on folds, those down to here */
     double refused; /* values for which elimination was too much; 0: it was not */
 } ap_cfn_node_t;
 
