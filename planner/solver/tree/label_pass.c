@@ -16,225 +16,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/solver/elimination.h"
-#include "planner/solver/tree/label_list.h"
-#include "planner/solver/tree/label_price.h"
+#include "planner/solver/tree/label_classes.h"
 
-enum { CHILDREN_MOST = 32 };
 /* Nanoseconds of a usual core per number of a label that was made or compared, and per cell. */
 static const double number_time = 3.0, cell_time = 2.0, tell_after = 1e6;
 
-typedef struct step {
-    int own; /* variable; -1: none, it joins the components */
-    int children, *child;
-    int classes;         /* that labels are made with; fewer are kept */
-    int *segment;        /* per class: the variable's; -1: it uses the same */
-    int *inner;          /* per child and class: the child's kept class; -1: none */
-    double *low, *limit; /* per class: what less counts as, what more is too much */
-    double *price;       /* per class */
-    int *kept;           /* per class: its number among those kept, or -1 */
-    int *at;             /* per time: the kept class, or -1 */
-    double *most;        /* per time: of the subtree */
-    ap_label_list_t labels;
-    uint32_t *first; /* per row: its first label */
-} step_t;
-
-typedef struct pass {
-    ap_cfn_tree_t *tree;
-    ap_cfn_node_t *node;
-    const ap_elimination_t *e;
-    size_t width;
-    double goal, offset;
-    int times;
-    int most_times;   /* that labels keep; all others are only priced */
-    double *paid;     /* per value: its cost, with prices on those others */
-    int *when;        /* per time: the core's */
-    double *capacity; /* per time, above the least */
-    double *most;     /* per time, of all */
-    bool *done;       /* per time: nothing outside differs in it */
-    double **least;   /* per variable and segment */
-    step_t *step, *now;
-    double most_work; /* that is allowed */
-    bool stopped, loose;
-    ap_label_list_t row, part, next; /* scratch */
-    ap_label_sorter_t sorter;
-    xm_arena_t pool;
-} pass_t;
-
-/* Counting from the least usage makes all usages and rooms begin at 0, so a subtree without usage
- * at a time needs no number for it. */
-static double used(const pass_t *pass, int v, int segment, int x)
-{
-    return pass->node->dual->core->variable[v].segment[segment].usage[x] - pass->least[v][segment];
-}
-
-/* The segment of a variable at a time of the core in which its values differ; -1: none. */
-static int segment_at(const pass_t *pass, int v, int time)
-{
-    const ap_cfn_variable_t *variable = &pass->node->dual->core->variable[v];
-
-    for (int k = 0; k < variable->segments; ++k) {
-        if (variable->segment[k].from <= time && time < variable->segment[k].to) {
-            for (int x = 0; x < variable->size; ++x) {
-                if (used(pass, v, k, x) > 0.0) {
-                    return k;
-                }
-            }
-        }
-    }
-    return -1;
-}
-
-/* The most that a variable uses in a segment. */
-static double most_of(const pass_t *pass, int v, int segment)
-{
-    double most = 0.0;
-
-    for (int x = 0; x < pass->node->dual->core->variable[v].size; ++x) {
-        most = fmax(most, used(pass, v, segment, x));
-    }
-    return most;
-}
-
-/* Finds the times at which the limit can be exceeded. */
-static void find_times(pass_t *pass)
-{
-    const ap_cfn_core_t *core = pass->node->dual->core;
-    double *most = xm_arena_get(&pass->pool, (size_t)core->times + 1, sizeof(double));
-
-    pass->when = xm_arena_take(&pass->pool, ((size_t)core->times + 1) * sizeof(int));
-    pass->capacity = xm_arena_take(&pass->pool, ((size_t)core->times + 1) * sizeof(double));
-    pass->most = most;
-    pass->done = xm_arena_get(&pass->pool, (size_t)core->times + 1, sizeof(bool));
-    pass->least = xm_arena_take(&pass->pool, ((size_t)core->variables + 1) * sizeof(double *));
-    if (pass->pool.failed) {
-        return;
-    }
-    for (int t = 0; t < core->times; ++t) {
-        pass->capacity[t] = core->capacity[t];
-    }
-    for (int v = 0; v < core->variables; ++v) {
-        const ap_cfn_variable_t *variable = &core->variable[v];
-        const bool *keep = pass->node->keep + pass->node->dual->at[v];
-
-        pass->least[v] =
-            xm_arena_take(&pass->pool, ((size_t)variable->segments + 1) * sizeof(double));
-        for (int k = 0; k < variable->segments && !pass->pool.failed; ++k) {
-            const ap_cfn_segment_t *segment = &variable->segment[k];
-            double least = HUGE_VAL, largest = 0.0;
-
-            for (int x = 0; x < variable->size; ++x) {
-                least = keep[x] ? fmin(least, segment->usage[x]) : least;
-                largest = fmax(largest, segment->usage[x]);
-            }
-            pass->least[v][k] = least;
-            for (int t = segment->from; t < segment->to; ++t) {
-                pass->capacity[t] -= least;
-                most[t] += largest - least;
-            }
-        }
-    }
-    /* Where all variables' largest usages fit together, no label is ever too large; these times are
-     * left out, and what is counted below relies on that. */
-    for (int t = 0; t < core->times; ++t) {
-        if (most[t] > pass->capacity[t]) {
-            pass->when[pass->times++] = t;
-        }
-    }
-    pass->paid = xm_arena_take(&pass->pool, ap_cfn_core_values(core) * sizeof(double));
-    if (pass->pool.failed) {
-        return;
-    }
-    pass->loose = pass->times > pass->most_times;
-    pass->times = ap_label_price(pass->node->dual, pass->when, pass->times, pass->most_times,
-                                 pass->paid, &pass->pool);
-    for (int k = 0; k < pass->times; ++k) {
-        most[k] = most[pass->when[k]];
-        pass->capacity[k] = pass->capacity[pass->when[k]];
-    }
-}
-
-/* The class of a time: one with the same segment and the same classes of the children, or a new
- * one. `key` has those; times with a price are alone. */
-static int find_class(pass_t *pass, step_t *step, const int *key, double price)
-{
-    int c = 0;
-
-    for (; c < step->classes; ++c) {
-        bool same = !(price > 0.0) && !(step->price[c] > 0.0) && step->segment[c] == key[0];
-
-        for (int j = 0; j < step->children && same; ++j) {
-            same = step->inner[j * pass->times + c] == key[1 + j];
-        }
-        if (same) {
-            return c;
-        }
-    }
-    step->segment[c] = key[0];
-    for (int j = 0; j < step->children; ++j) {
-        step->inner[j * pass->times + c] = key[1 + j];
-    }
-    step->price[c] = price;
-    step->low[c] = step->limit[c] = HUGE_VAL;
-    step->kept[c] = -1;
-    ++step->classes;
-    return c;
-}
-
-/* Finds a step's classes of times, and which of them its labels must keep. */
-static bool find_classes(pass_t *pass, step_t *step)
-{
-    size_t times = (size_t)pass->times + 1;
-    int key[1 + CHILDREN_MOST], kept = 0;
-
-    step->segment = xm_arena_take(&pass->pool, times * sizeof(int));
-    step->inner = xm_arena_take(&pass->pool, (size_t)step->children * times * sizeof(int));
-    step->low = xm_arena_take(&pass->pool, times * sizeof(double));
-    step->limit = xm_arena_take(&pass->pool, times * sizeof(double));
-    step->price = xm_arena_take(&pass->pool, times * sizeof(double));
-    step->kept = xm_arena_take(&pass->pool, times * sizeof(int));
-    step->at = xm_arena_take(&pass->pool, times * sizeof(int));
-    step->most = xm_arena_get(&pass->pool, times, sizeof(double));
-    if (pass->pool.failed) {
-        return false;
-    }
-    for (int t = 0; t < pass->times; ++t) {
-        bool any;
-        int c;
-
-        step->at[t] = -1;
-        key[0] = step->own >= 0 ? segment_at(pass, step->own, pass->when[t]) : -1;
-        step->most[t] = key[0] >= 0 ? most_of(pass, step->own, key[0]) : 0.0;
-        any = key[0] >= 0;
-        for (int j = 0; j < step->children; ++j) {
-            const step_t *child = &pass->step[step->child[j]];
-
-            key[1 + j] = child->at[t];
-            step->most[t] += child->most[t];
-            any = any || key[1 + j] >= 0;
-        }
-        if (!any || pass->done[t]) {
-            continue;
-        }
-        c = find_class(pass, step, key, pass->node->dual->price[pass->when[t]]);
-        step->limit[c] = fmin(step->limit[c], pass->capacity[t]);
-        step->low[c] = fmin(step->low[c], pass->capacity[t] - (pass->most[t] - step->most[t]));
-        /* Once nothing outside differs at a time, the check against the limit is the last that
-         * has to be known of it; no later step looks at it. */
-        pass->done[t] = !(pass->most[t] > step->most[t]);
-        if (!pass->done[t]) {
-            step->kept[c] = step->kept[c] < 0 ? kept++ : step->kept[c];
-            step->at[t] = step->kept[c];
-        }
-    }
-    step->labels = (ap_label_list_t){.classes = kept, .children = step->children};
-    return true;
-}
-
 /* Adds the labels of a child's row to all partial labels; `rest` is what bounds all else. */
-static void join(pass_t *pass, const step_t *step, int j, size_t row, double rest)
+static void join(ap_label_pass_t *pass, const ap_label_step_t *step, int j, size_t row, double rest)
 {
-    const step_t *child = &pass->step[step->child[j]];
+    const ap_label_step_t *child = &pass->step[step->child[j]];
     const ap_label_list_t *labels = &child->labels;
     const int *inner = step->inner + j * pass->times;
 
@@ -287,7 +77,7 @@ static void join(pass_t *pass, const step_t *step, int j, size_t row, double res
 }
 
 /* Usage that no completion can make too much counts as the most that is so. */
-static void settle_usage(const step_t *step, double *label)
+static void settle_usage(const ap_label_step_t *step, double *label)
 {
     for (int c = 0; c < step->classes; ++c) {
         if (label[AP_LABEL_USAGE + c] < step->low[c]) {
@@ -301,8 +91,9 @@ static void settle_usage(const step_t *step, double *label)
 }
 
 /* Makes the labels of one value in a row. */
-static void make_labels(pass_t *pass, const step_t *step, size_t row, int x, double priced,
-                        double cost, double outside, const size_t *rows, const double *least)
+static void make_labels(ap_label_pass_t *pass, const ap_label_step_t *step, size_t row, int x,
+                        double priced, double cost, double outside, const size_t *rows,
+                        const double *least)
 {
     double rest = outside + pass->offset, *label;
 
@@ -315,7 +106,7 @@ static void make_labels(pass_t *pass, const step_t *step, size_t row, int x, dou
     label[AP_LABEL_COST] = cost;
     for (int c = 0; c < step->classes; ++c) {
         label[AP_LABEL_USAGE + c] =
-            step->segment[c] >= 0 ? used(pass, step->own, step->segment[c], x) : 0.0;
+            step->segment[c] >= 0 ? ap_label_used(pass, step->own, step->segment[c], x) : 0.0;
         if (label[AP_LABEL_USAGE + c] > step->limit[c]) {
             return;
         }
@@ -347,7 +138,7 @@ static void make_labels(pass_t *pass, const step_t *step, size_t row, int x, dou
 
 /* Moves a row's labels to the step, those with the lowest bounds first, as joins end at the first
  * one that is too dear. */
-static void end_row(pass_t *pass, step_t *step)
+static void end_row(ap_label_pass_t *pass, ap_label_step_t *step)
 {
     ap_label_list_t *to = &step->labels;
 
@@ -382,15 +173,15 @@ static void end_row(pass_t *pass, step_t *step)
 static xm_status_t visit(void *context, const ap_elimination_step_t *of, size_t row,
                          const double *const *rows)
 {
-    pass_t *pass = context;
-    step_t *step = pass->now;
+    ap_label_pass_t *pass = context;
+    ap_label_step_t *step = pass->now;
     const ap_cfn_dual_t *dual = pass->node->dual;
     const double *priced = dual->priced + dual->at[of->variable];
     const double *costs = pass->paid + dual->at[of->variable];
     const bool *keep = pass->node->keep + dual->at[of->variable];
     int size = pass->e->size[of->variable];
-    size_t at[CHILDREN_MOST];
-    double least[CHILDREN_MOST];
+    size_t at[AP_LABEL_CHILDREN];
+    double least[AP_LABEL_CHILDREN];
 
     pass->sorter.work += cell_time * (1.0 + (double)size);
     if (pass->sorter.work > tell_after) {
@@ -430,7 +221,7 @@ static xm_status_t visit(void *context, const ap_elimination_step_t *of, size_t 
 }
 
 /* Where each row's labels begin; the list is in the order of rows. */
-static bool index_rows(pass_t *pass, step_t *step, size_t rows)
+static bool index_rows(ap_label_pass_t *pass, ap_label_step_t *step, size_t rows)
 {
     size_t next = 0;
 
@@ -446,36 +237,52 @@ static bool index_rows(pass_t *pass, step_t *step, size_t rows)
     return step->first != NULL;
 }
 
-/* Lists the children of a step; false: there are too many. */
-static bool list_children(pass_t *pass, int k, step_t *step)
+/* The components of the elimination, by their last steps. */
+static bool list_components(ap_label_pass_t *pass)
+{
+    pass->component = xm_arena_take(&pass->pool, ((size_t)pass->e->steps + 1) * sizeof(int));
+    for (int k = 0; k < pass->e->steps && pass->component != NULL; ++k) {
+        if (pass->e->step[k].count == 0) {
+            pass->component[pass->components++] = k;
+        }
+    }
+    /* A single one is joined with nothing. */
+    pass->steps = pass->e->steps + (pass->components > 1 ? pass->components - 1 : 1);
+    pass->step = xm_arena_get(&pass->pool, (size_t)pass->steps, sizeof(*pass->step));
+    return !pass->pool.failed;
+}
+
+/* Lists the children of a step; false: there are too many. Components are joined one by one: what
+ * the limit no longer ties to the others is forgotten after each. */
+static bool list_children(ap_label_pass_t *pass, int k, ap_label_step_t *step)
 {
     const ap_elimination_t *e = pass->e;
+    int join = k - e->steps, terms = join < 0 ? e->step[k].terms : 2;
 
-    step->own = k < e->steps ? e->step[k].variable : -1;
-    step->child = xm_arena_take(&pass->pool, ((size_t)e->steps + 1) * sizeof(int));
+    step->own = join < 0 ? e->step[k].variable : -1;
+    step->child = xm_arena_take(&pass->pool, (size_t)terms * sizeof(int));
     if (step->child == NULL) {
-        return false;
+        return terms == 0;
     }
-    if (k < e->steps) {
-        for (int j = 0; j < e->step[k].terms; ++j) {
+    if (join < 0) {
+        for (int j = 0; j < terms; ++j) {
             if (e->step[k].term[j].child >= 0) {
                 step->child[step->children++] = e->step[k].term[j].child;
             }
         }
-    } else {
-        for (int j = 0; j < e->steps; ++j) {
-            if (e->step[j].count == 0) {
-                step->child[step->children++] = j;
-            }
-        }
+        return step->children <= AP_LABEL_CHILDREN;
     }
-    return step->children <= CHILDREN_MOST;
+    step->child[step->children++] = join == 0 ? pass->component[0] : k - 1;
+    if (pass->components > 1) {
+        step->child[step->children++] = pass->component[join + 1];
+    }
+    return true;
 }
 
 /* Writes the values of a label and of all that it was made of. */
-static void trace(const pass_t *pass, int k, uint32_t label, int *value)
+static void trace(const ap_label_pass_t *pass, int k, uint32_t label, int *value)
 {
-    const step_t *step = &pass->step[k];
+    const ap_label_step_t *step = &pass->step[k];
     const uint32_t *from = ap_label_origin(&step->labels, label);
 
     if (step->own >= 0) {
@@ -486,36 +293,48 @@ static void trace(const pass_t *pass, int k, uint32_t label, int *value)
     }
 }
 
-/* All steps, then the one that joins the components. */
-static xm_status_t run(pass_t *pass)
+/* Components are tied by the limit alone, so their labels are joined as if a variable with one
+ * value had them as children. `joined` is the least that those joined before cost. */
+static void join_component(ap_label_pass_t *pass, ap_label_step_t *step, int join, double *joined)
+{
+    static const size_t first[2] = {0, 0};
+    const ap_elimination_t *e = pass->e;
+    double least[2] = {*joined}, outside = 0.0;
+
+    for (int j = 0; j < pass->components; ++j) {
+        double cost = e->step[pass->component[j]].least[0];
+
+        least[0] += join == 0 && j == 0 ? cost : 0.0;
+        least[1] = j == join + 1 ? cost : least[1];
+        outside += j > join + 1 ? cost : 0.0;
+    }
+    *joined = least[0] + least[1];
+    ap_label_shape(&pass->row, step->classes, step->children);
+    make_labels(pass, step, 0, 0, 0.0, 0.0, outside, first, least);
+    end_row(pass, step);
+}
+
+/* All steps, then those that join the components. */
+static xm_status_t run(ap_label_pass_t *pass)
 {
     const ap_elimination_t *e = pass->e;
+    double joined = 0.0;
     xm_status_t status = XM_OK;
 
-    for (int k = 0; k <= e->steps && status == XM_OK; ++k) {
-        step_t *step = pass->now = &pass->step[k];
+    for (int k = 0; k < pass->steps && status == XM_OK; ++k) {
+        ap_label_step_t *step = pass->now = &pass->step[k];
 
         if (!list_children(pass, k, step)) {
             pass->stopped = !pass->pool.failed;
             return pass->stopped ? XM_OK : XM_NO_MEMORY("labels");
         }
-        if (!find_classes(pass, step)) {
+        if (!ap_label_find_classes(pass, step)) {
             return XM_NO_MEMORY("labels");
         }
         if (k < e->steps) {
             status = ap_elimination_walk(e, &e->step[k], visit, pass);
         } else {
-            /* Components are tied by the limit alone, so their labels are joined as if a variable
-             * with one value had all of them as children. */
-            static const size_t first[CHILDREN_MOST];
-            double least[CHILDREN_MOST];
-
-            for (int j = 0; j < step->children; ++j) {
-                least[j] = e->step[step->child[j]].least[0];
-            }
-            ap_label_shape(&pass->row, step->classes, step->children);
-            make_labels(pass, step, 0, 0, 0.0, 0.0, 0.0, first, least);
-            end_row(pass, step);
+            join_component(pass, step, k - e->steps, &joined);
         }
         if (pass->stopped) {
             return XM_OK;
@@ -534,15 +353,15 @@ xm_status_t ap_cfn_label_pass(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int time
                               double work, double *bound, bool *finished, bool *loose)
 {
     ap_cfn_dual_t *dual = node->dual;
-    pass_t pass = {.tree = tree,
-                   .node = node,
-                   .e = dual->exact,
-                   .width = width,
-                   .most_times = times,
-                   .most_work = work,
-                   .goal = ap_cfn_tree_goal(tree),
-                   .sorter.open = HUGE_VAL,
-                   .offset = dual->core->constant};
+    ap_label_pass_t pass = {.tree = tree,
+                            .node = node,
+                            .e = dual->exact,
+                            .width = width,
+                            .most_times = times,
+                            .most_work = work,
+                            .goal = ap_cfn_tree_goal(tree),
+                            .sorter.open = HUGE_VAL,
+                            .offset = dual->core->constant};
     xm_status_t status;
 
     memcpy(dual->price, dual->best_price, (size_t)dual->core->times * sizeof(double));
@@ -558,16 +377,15 @@ xm_status_t ap_cfn_label_pass(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int time
     for (int t = 0; t < dual->core->times; ++t) {
         pass.offset -= dual->price[t] * dual->core->capacity[t];
     }
-    find_times(&pass);
-    pass.step = xm_arena_get(&pass.pool, (size_t)pass.e->steps + 1, sizeof(*pass.step));
-    status = pass.pool.failed ? XM_NO_MEMORY("labels") : run(&pass);
+    ap_label_find_times(&pass);
+    status = pass.pool.failed || !list_components(&pass) ? XM_NO_MEMORY("labels") : run(&pass);
     ap_cfn_shared_spend(tree->shared, pass.sorter.work);
     if (status == XM_OK && !pass.stopped) {
-        const ap_label_list_t *last = &pass.step[pass.e->steps].labels;
+        const ap_label_list_t *last = &pass.step[pass.steps - 1].labels;
 
         *loose = false;
         if (last->count > 0) {
-            trace(&pass, pass.e->steps, 0, dual->choice);
+            trace(&pass, pass.steps - 1, 0, dual->choice);
             ap_cfn_node_offer_choice(tree, node);
             if (pass.loose && ap_label_number(last, 0)[AP_LABEL_BOUND] < pass.sorter.open) {
                 pass.sorter.open = ap_label_number(last, 0)[AP_LABEL_BOUND];
@@ -577,7 +395,7 @@ xm_status_t ap_cfn_label_pass(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int time
         *bound = pass.sorter.open < pass.goal ? fmax(pass.sorter.open, dual->bound) : HUGE_VAL;
         *finished = true;
     }
-    for (int k = 0; k <= pass.e->steps && pass.step != NULL; ++k) {
+    for (int k = 0; k < pass.steps && pass.step != NULL; ++k) {
         ap_label_clear(&pass.step[k].labels);
         free(pass.step[k].first);
     }
