@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Raises the bound of the whole problem, with the solutions that are met on the way. */
+/*
+ * Raises the bound of the whole problem, with the solutions that are met on the way. Everything
+ * else begins with its prices: dives, searches of neighbourhoods, and every node of a tree. So it
+ * is worth much that they are nearly right early, and little that they are exact: attempts of
+ * branch and bound go on where this ends.
+ */
 
 #include "planner/solver/raise.h"
 
@@ -15,8 +20,10 @@
 static const double worthwhile = 0.01;
 enum { CONVERGED_STEPS = 150, CONVERGED_FIRST = 90, CONVERGED_EXACT = 40 };
 /* Cells that a pass of elimination may look at: more than these would take longer than some
- * hundredths of a second, and a bound needs hundreds of passes. */
-static const double elimination_cells = 1e7, many_sweeps = 4.0;
+ * hundredths of a second, and a bound needs hundreds of passes. A pass that takes more than so many
+ * sweeps by messages comes after them: of gpt-125m on four ranks the first 0.3 s have room for 28
+ * passes, which found a third less than 300 sweeps did in a quarter of that time. */
+static const double elimination_cells = 3e7, many_sweeps = 4.0;
 enum { SCALINGS = 12, PUBLISH_EVERY = 10 };
 /* What raising the bound before the first attempt may take of the time there is. Attempts look near
  * the bound, where few values are left, so they soon raise it faster than more of its own steps
@@ -136,7 +143,8 @@ xm_status_t ap_cfn_scale_prices(ap_cfn_shared_t *shared, ap_cfn_dual_t *dual)
     return XM_OK;
 }
 
-/* Raises the bound of a dual that eliminates by messages first, of which a sweep takes so long. */
+/* Raises the bound of a dual that eliminates by messages first, of which a sweep takes so long. The
+ * elimination is laid aside meanwhile; the prices, their average and the best of them stay. */
 static xm_status_t raise_by_messages(ap_cfn_shared_t *shared, ap_cfn_dual_t *dual, double sweep,
                                      ap_cfn_search_t *search)
 {

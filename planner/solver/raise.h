@@ -24,7 +24,8 @@ void ap_cfn_try(ap_cfn_shared_t *shared, const int *value, double *load);
 xm_status_t ap_cfn_raise_bound(ap_cfn_shared_t *shared, ap_cfn_dual_t *dual,
                                ap_cfn_search_t *search);
 
-/* Makes a dual and raises its bound. Elimination may look at so many cells; 0 means ten million. */
+/* Makes a dual and raises its bound. Elimination may look at so many cells, 0 means at thirty
+ * million. */
 xm_status_t ap_cfn_make_dual(ap_cfn_shared_t *shared, size_t cells, ap_cfn_search_t *search,
                              ap_cfn_dual_t **dual);
 

@@ -37,7 +37,7 @@ typedef struct ap_cfn_options {
     const int *start; /**< NULL, or a choice to begin with, a solution or not */
     /** NULL, or a file for a certificate, which takes up to as much time again */
     const char *certificate;
-    size_t cells; /**< that a pass of elimination may look at, for the bound; 0 means ten million */
+    size_t cells; /**< that a pass of elimination may look at; 0 means thirty million */
     /** NULL, or called about once a second from the calling thread. */
     void (*progress)(void *context, const ap_cfn_progress_t *progress);
     void *context;

@@ -5,6 +5,10 @@
  * worth far more than the copy costs. Variables with one value leave the core, with their costs in
  * the constant or in their neighbours and their usage off the capacities.
  *
+ * Leaves without usage leave it as well: what they add to a neighbour's values can be reckoned once
+ * for all nodes below. What value such a variable then has is the caller's to find out, in the
+ * order in which they went, as the neighbour may be folded later.
+ *
  * Messages and prices come along. Any messages are valid, so those of the parent need no
  * correction, and the new dual starts where the parent's was.
  */
@@ -134,7 +138,9 @@ static void find_times(restriction_t *r)
     r->time[core->times] = r->times;
 }
 
-/* Whether all kept values of a variable use the same at the kept times. */
+/* Whether all kept values of a variable use the same at the kept times. Then the limit has no say
+ * in which of them it takes. Times at which nothing can be exceeded do not count: below a node
+ * these are most. */
 static bool is_flat(const restriction_t *r, int v)
 {
     const ap_cfn_variable_t *variable = &r->core->variable[v];
@@ -157,7 +163,10 @@ static bool is_flat(const restriction_t *r, int v)
     return true;
 }
 
-/* Adds to each kept value of the link's other end the least that a variable then costs, and notes
+/* Of equal costs the first value wins, as elsewhere. Values of the other end that are not kept get
+ * their sums as well; nobody reads them.
+ *
+ * Adds to each kept value of the link's other end the least that a variable then costs, and notes
  * with which value. Without a link that is one number. */
 static double fold(restriction_t *r, int v, const ap_cfn_link_t *link, int other, int *best)
 {
@@ -190,7 +199,8 @@ static double fold(restriction_t *r, int v, const ap_cfn_link_t *link, int other
     return least;
 }
 
-/* The only link of a leaf to what is left; NULL: there is none. */
+/* The only link of a leaf to what is left; NULL: there is none. The core's own list of links is
+ * looked through, as keeping one that shrinks would cost more than this does. */
 static const ap_cfn_link_t *link_of(const restriction_t *r, int v, int *other)
 {
     const ap_cfn_variable_t *variable = &r->core->variable[v];
@@ -248,7 +258,8 @@ static double fold_leaves(restriction_t *r, ap_cfn_folds_t *folds)
     return constant;
 }
 
-/* Numbers what is left, and counts what it needs. */
+/* Numbers what is left in its old order, and counts what it needs. Segments are counted as they
+ * were; those of times that went take no room later, which is little beside the tables. */
 static void number_variables(restriction_t *r, ap_cfn_core_size_t *size)
 {
     for (int v = 0; v < r->core->variables; ++v) {

@@ -78,8 +78,8 @@ static inline __attribute__((always_inline)) void next_row(const ap_elimination_
     }
 }
 
-/* Rows that differ in the last variable of the scope alone; from one to the next, a term's pointer
- * moves by the same. */
+/* The rows come in blocks: those that differ in the last variable of the scope alone; from one to
+ * the next, a term's pointer moves by the same. */
 static inline int block_of(const ap_elimination_t *e, const ap_elimination_step_t *step)
 {
     return step->count > 0 ? e->size[step->scope[step->count - 1]] : 1;
@@ -127,7 +127,8 @@ static inline int add_terms(const double *const *rows, int terms, const double *
     return terms - done;
 }
 
-/* A vector's minimum may begin at the largest finite number: then all is forbidden. */
+/* A vector's minimum may begin at the largest finite number instead of infinity: where it ends
+ * there, all is forbidden. Costs that large do not occur, as forbidden means 10^18. */
 static inline double or_forbidden(double least)
 {
     return least < DBL_MAX ? least : HUGE_VAL;
@@ -166,7 +167,8 @@ static inline __attribute__((always_inline)) void fill_rows(const ap_elimination
     }
 }
 
-/* The same for any number of terms. */
+/* The same for any number of terms, which are added up in a row of their own until few are left.
+ * Rows with so many terms are rare, and long enough for that not to matter. */
 static inline __attribute__((always_inline)) void fill_many(const ap_elimination_t *e,
                                                             const ap_elimination_step_t *step,
                                                             const double *cost, int size)
@@ -190,6 +192,7 @@ static inline __attribute__((always_inline)) void fill_many(const ap_elimination
     }
 }
 
+/* One copy of the loop for each small number of terms. */
 static inline __attribute__((always_inline)) void fill_step(const ap_elimination_t *e,
                                                             const ap_elimination_step_t *step,
                                                             const double *cost, int size)
@@ -222,7 +225,8 @@ WIDE static void fill_wide(const ap_elimination_t *e, const ap_elimination_step_
     fill_step(e, step, cost, e->size[step->variable]);
 }
 
-/* Wide vectors only cost time where a variable has few values. */
+/* Wide vectors only cost time where a variable has few values; two to four are so common below a
+ * node that loops over them are unrolled. */
 static void run_step(const ap_elimination_t *e, const ap_elimination_step_t *step,
                      const double *cost)
 {
@@ -268,7 +272,8 @@ size_t ap_elimination_row(const ap_elimination_t *elimination, const ap_eliminat
     return row;
 }
 
-/* The first value that attains a row's minimum; 0 where all are forbidden. */
+/* The first value that attains a row's minimum; 0 where all are forbidden. The sums are those of
+ * fill_rows(), bit by bit, so the value's cost is exactly what the table has. */
 static int first_best(const ap_elimination_t *e, const ap_elimination_step_t *step,
                       const double *cost, const int *value)
 {
@@ -417,6 +422,7 @@ static inline __attribute__((always_inline)) void go_back_rows(const ap_eliminat
     }
 }
 
+/* One copy of the loop for each small number of terms, as in fill_step(). */
 static inline __attribute__((always_inline)) void go_back_step(const ap_elimination_t *e,
                                                                const ap_elimination_step_t *step,
                                                                const double *cost, double *marginal,

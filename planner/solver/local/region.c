@@ -20,9 +20,11 @@
 #include "planner/solver/local/local_private.h"
 
 /* What the set-up of a region takes, each of its variables, a solution of it, and each cell that
- * this looks at, in nanoseconds of a usual core. */
-enum { SET_UP = 5000, SET_UP_EACH = 1500, SOLVE = 15000 };
-static const double cell_time = 1.15;
+ * this looks at, in nanoseconds of a usual core: on 3,350 regions of seven problems, nine of ten
+ * took 0.6 to 1.5 times as long. Where this counts too much, searches get less than their share,
+ * and problems with wide gaps end at worse solutions. */
+enum { SET_UP = 1000, SET_UP_EACH = 800, SOLVE = 1500 };
+static const double cell_time = 0.65;
 
 /* A region object serves one searcher for all its regions. */
 xm_status_t ap_cfn_region_create(const ap_cfn_core_t *core, ap_cfn_region_t **region)

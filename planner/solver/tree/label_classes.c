@@ -28,7 +28,8 @@ static int segment_at(const ap_label_pass_t *pass, int v, int time)
     return -1;
 }
 
-/* The most that a variable uses in a segment. */
+/* The most that a variable uses in a segment, above its least. Values that were dropped count as
+ * well: asking would take longer than the little more room that they seem to need. */
 static double most_of(const ap_label_pass_t *pass, int v, int segment)
 {
     double most = 0.0;

@@ -237,7 +237,8 @@ static bool index_rows(ap_label_pass_t *pass, ap_label_step_t *step, size_t rows
     return step->first != NULL;
 }
 
-/* The components of the elimination, by their last steps. */
+/* The components of the elimination, by their last steps. Near a bound there are hundreds: most
+ * links have gone with the values that they told apart, and the limit alone is what ties them. */
 static bool list_components(ap_label_pass_t *pass)
 {
     pass->component = xm_arena_take(&pass->pool, ((size_t)pass->e->steps + 1) * sizeof(int));
@@ -279,7 +280,8 @@ static bool list_children(ap_label_pass_t *pass, int k, ap_label_step_t *step)
     return true;
 }
 
-/* Writes the values of a label and of all that it was made of. */
+/* Writes the values of a label and of all that it was made of. Joins have no variable. The depth is
+ * that of the steps' tree, in which the joins are a path: some hundred frames at most. */
 static void trace(const ap_label_pass_t *pass, int k, uint32_t label, int *value)
 {
     const ap_label_step_t *step = &pass->step[k];
@@ -293,7 +295,11 @@ static void trace(const ap_label_pass_t *pass, int k, uint32_t label, int *value
     }
 }
 
-/* Components are tied by the limit alone, so their labels are joined as if a variable with one
+/* Each join is a step of its own, with its own classes of times, and so with labels that dominate
+ * each other: joined all at once, hundreds of components would make more labels than there is room
+ * for, and each would have to remember its part of every component.
+ *
+ * Components are tied by the limit alone, so their labels are joined as if a variable with one
  * value had them as children. `joined` is the least that those joined before cost. */
 static void join_component(ap_label_pass_t *pass, ap_label_step_t *step, int join, double *joined)
 {
@@ -314,7 +320,8 @@ static void join_component(ap_label_pass_t *pass, ap_label_step_t *step, int joi
     end_row(pass, step);
 }
 
-/* All steps, then those that join the components. */
+/* All steps, then those that join the components. Each step's labels are final when the next one
+ * begins; a step that makes more than there is work for ends the pass, and its bound is lost. */
 static xm_status_t run(ap_label_pass_t *pass)
 {
     const ap_elimination_t *e = pass->e;
