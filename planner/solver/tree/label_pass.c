@@ -281,7 +281,7 @@ static bool list_children(ap_label_pass_t *pass, int k, ap_label_step_t *step)
 }
 
 /* Writes the values of a label and of all that it was made of. Joins have no variable. The depth is
- * that of the steps' tree, in which the joins are a path: some hundred frames at most. */
+ * that of the steps' tree, in which the joins are a path: at most as many frames as variables. */
 static void trace(const ap_label_pass_t *pass, int k, uint32_t label, int *value)
 {
     const ap_label_step_t *step = &pass->step[k];
