@@ -33,7 +33,7 @@ static const double raise_part = 0.12;
  * nanoseconds at least: fewer as long as there is no solution. */
 #define FIRST_TIME INT64_C(1000000)
 #define LATER_TIME INT64_C(50000000)
-enum { SEARCH_PART = 4 };
+enum { SEARCH_PART = 10 };
 
 /* Offers an assignment if it fits and nothing in it is forbidden. */
 void ap_cfn_try(ap_cfn_shared_t *shared, const int *value, double *load)

@@ -9,6 +9,7 @@
 #include "tests/xm_test.h"
 
 enum { VARIABLES = 8, SIZE = 3, TIMES = 5, PROBLEMS = 1500 };
+enum { ITEMS = 80, ROOM = 400, KNAPSACKS = 40 };
 
 static uint64_t state = 1;
 
@@ -162,6 +163,63 @@ START_TEST(bounds_hold_and_optima_are_found)
 }
 END_TEST
 
+/* A knapsack: variables without a link, which one time ties together. Either a variable uses its
+ * weight, or it costs what goes roughly with that. *best is the least cost, by the usual table. */
+static ap_cfn_core_t *knapsack(double *best)
+{
+    ap_cfn_core_size_t size = {.variables = ITEMS,
+                               .times = 1,
+                               .values = 2 * ITEMS,
+                               .segments = ITEMS,
+                               .usages = 2 * ITEMS};
+    double least[ROOM + 1] = {0};
+    ap_cfn_core_maker_t maker;
+
+    ck_assert_xm_ok(ap_cfn_core_begin(&size, &maker));
+    for (int v = 0; v < ITEMS; ++v) {
+        int weight = 1 + below(ROOM / 20);
+        double price = 10 * weight + below(30);
+        double *cost = ap_cfn_core_add_variable(&maker, 2);
+        double *usage = ap_cfn_core_add_segment(&maker, 0, 1);
+
+        cost[0] = usage[1] = 0.0;
+        cost[1] = price;
+        usage[0] = weight;
+        for (int room = ROOM; room >= 0; --room) { /* least[room]: of the variables up to here */
+            double used = room >= weight ? least[room - weight] : HUGE_VAL;
+
+            least[room] = fmin(used, least[room] + price);
+        }
+    }
+    maker.capacity[0] = ROOM;
+    maker.when[0] = 0;
+    *best = least[ROOM];
+    return ap_cfn_core_finish(&maker);
+}
+
+/* Far more components than a step may have children. */
+START_TEST(many_components_are_joined)
+{
+    for (int k = 0; k < KNAPSACKS; ++k) {
+        ap_cfn_core_t *core;
+        ap_cfn_dual_t *dual;
+        double best;
+
+        state = (uint64_t)k * 7919 + 17;
+        core = knapsack(&best);
+        ck_assert_xm_ok(ap_cfn_dual_create(core, &dual));
+        ck_assert_xm_ok(ap_cfn_dual_eliminate(dual, 1e6));
+        for (int step = 0; step < 100; ++step) {
+            (void)ap_cfn_dual_sweep(dual);
+            ap_cfn_dual_move_prices(dual, ap_cfn_dual_aim(dual, best));
+        }
+        ck_assert_int_eq(pass(core, dual, best, HUGE_VAL, 1, 4096), AP_CFN_LABEL_DONE);
+        ap_cfn_dual_destroy(dual);
+        ap_cfn_core_destroy(core);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cfn_labels");
@@ -169,6 +227,7 @@ int main(void)
 
     tcase_set_timeout(all, 120);
     tcase_add_test(all, bounds_hold_and_optima_are_found);
+    tcase_add_test(all, many_components_are_joined);
     suite_add_tcase(suite, all);
     return xm_test_run(suite);
 }
