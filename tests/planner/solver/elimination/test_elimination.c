@@ -2,10 +2,12 @@
 #include "tests/planner/cost/profile_fixture.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "planner/solver/elimination.h"
 
 enum { MAX_VARIABLES = 6, MAX_TABLES = 10 };
+enum { ORDERED = 40, LINKS = 60, LARGEST = 4, GRAPHS = 200 };
 
 /* A random sum of tables, kept aside for brute force. */
 typedef struct instance {
@@ -246,6 +248,88 @@ START_TEST(limits_are_kept)
 }
 END_TEST
 
+/* A sparse core, in tables of zeros. */
+static ap_cfn_core_t *draw_graph(unsigned *seed, bool linked[ORDERED][ORDERED])
+{
+    ap_cfn_core_size_t size = {.variables = ORDERED,
+                               .links = LINKS,
+                               .values = ORDERED * LARGEST,
+                               .cells = LINKS * LARGEST * LARGEST};
+    ap_cfn_core_maker_t maker;
+    size_t sizes[ORDERED];
+
+    memset(linked, 0, ORDERED * sizeof(*linked));
+    ck_assert_xm_ok(ap_cfn_core_begin(&size, &maker));
+    for (int v = 0; v < ORDERED; ++v) {
+        sizes[v] = 1 + fixture_random(seed) % LARGEST;
+        memset(ap_cfn_core_add_variable(&maker, (int)sizes[v]), 0, sizes[v] * sizeof(double));
+    }
+    for (int k = 0; k < LINKS; ++k) {
+        int a = (int)(fixture_random(seed) % (ORDERED - 1));
+        int b = a + 1 + (int)(fixture_random(seed) % (unsigned)(ORDERED - 1 - a));
+
+        memset(ap_cfn_core_add_link(&maker, a, b), 0, sizes[a] * sizes[b] * sizeof(double));
+        linked[a][b] = linked[b][a] = true;
+    }
+    return ap_cfn_core_finish(&maker);
+}
+
+/* The variable whose elimination makes the fewest rows, of equal ones the first. */
+static int scan(const ap_cfn_core_t *core, bool linked[ORDERED][ORDERED], const bool *gone)
+{
+    double least = HUGE_VAL;
+    int first = -1;
+
+    for (int v = 0; v < ORDERED; ++v) {
+        double rows = 1.0;
+        int count = 0;
+
+        for (int w = 0; w < ORDERED; ++w) {
+            rows *= linked[v][w] && !gone[w] ? core->variable[w].size : 1;
+            count += linked[v][w] && !gone[w];
+        }
+        if (!gone[v] && count <= AP_ELIMINATION_SCOPE && rows < least) {
+            least = rows;
+            first = v;
+        }
+    }
+    return first;
+}
+
+/* The tournament that finds the next variable beside a look at all of them. */
+START_TEST(the_order_is_that_of_a_scan)
+{
+    const ap_elimination_params_t params = {.work = 1e5};
+    int planned = 0;
+
+    for (unsigned k = 0; k < GRAPHS; ++k) {
+        bool linked[ORDERED][ORDERED], gone[ORDERED] = {false};
+        unsigned seed = k + 1;
+        ap_cfn_core_t *core = draw_graph(&seed, linked);
+        ap_elimination_t *e;
+        xm_status_t status;
+
+        ck_assert_xm_ok(ap_elimination_create(core, &e));
+        status = ap_elimination_plan(e, &params);
+        for (int step = 0; status == XM_OK && step < ORDERED; ++step) {
+            int v = scan(core, linked, gone);
+
+            ck_assert_int_eq(e->step[step].variable, v);
+            gone[v] = true;
+            for (int a = 0; a < ORDERED; ++a) { /* what was linked to it is linked together */
+                for (int b = 0; b < ORDERED; ++b) {
+                    linked[a][b] = linked[a][b] || (a != b && linked[v][a] && linked[v][b]);
+                }
+            }
+        }
+        planned += status == XM_OK;
+        ap_elimination_destroy(e);
+        ap_cfn_core_destroy(core);
+    }
+    ck_assert_int_gt(planned, GRAPHS / 2);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("elimination");
@@ -255,6 +339,7 @@ int main(void)
     tcase_add_test(tcase, every_cell_is_the_minimum_and_is_attained);
     tcase_add_test(tcase, parts_are_problems_of_their_own);
     tcase_add_test(tcase, limits_are_kept);
+    tcase_add_test(tcase, the_order_is_that_of_a_scan);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
