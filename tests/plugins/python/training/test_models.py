@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of several kinds under several schedules: losses and gradient norms of one process, step by step."""
 
+import dataclasses
 import os
 import sys
 import unittest
@@ -8,6 +9,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import torch
+from torch.distributed.tensor import Replicate, Shard
 
 import models
 import ranks
@@ -40,6 +42,13 @@ def mixed(rank, plans, make, given, expected):
     torch_case.leave()
 
 
+def going_twice(made):
+    """The plan; what passes goes once more, from one layout into another: gradients of both come back, and count."""
+    n, entry = next((n, e) for n, e in enumerate(made.boundaries) if e.dtype.is_floating_point and e.dst[1] == Replicate())
+    again = dataclasses.replace(entry, dst=(entry.dst[0], Shard(len(entry.shape) - 1)))
+    return dataclasses.replace(made, boundaries=(*made.boundaries[:n], again, *made.boundaries[n:]))
+
+
 class Models(unittest.TestCase):
     def check(self, name, **options):
         torch.set_num_threads(1)
@@ -61,6 +70,7 @@ class Models(unittest.TestCase):
             if devices == 4:
                 plans.append(planned("interleaved", 4, tensor_parallel=2))
                 self.look_again(name, plans[-1])
+                plans.append(going_twice(planned("1f1b", 4, tensor_parallel=2, stages=2)))
             cases = [(made, make, given, expected, {}) for made in plans]
             ranks.run(devices, training_case.several, cases, timeout=3 * ranks.TIMEOUT)
 

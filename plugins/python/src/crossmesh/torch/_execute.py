@@ -33,7 +33,7 @@ class LocalCrossing:
     def __init__(self, tensors: Sequence[Boundary], mesh: DeviceMesh) -> None:
         self.tensors, self._mesh = tensors, mesh
         self._there: dict[int, Values] = {}
-        self._back: dict[int, Values] = {}
+        self._back: dict[int, list[tuple[End, torch.Tensor]]] = {}
 
     def begin(self, count: int, training: bool) -> None:
         self._there.clear()
@@ -48,13 +48,13 @@ class LocalCrossing:
         return self._there.pop(k)
 
     def send_back(self, k: int, grads: Values) -> None:
-        self._back[k] = {
-            (t.tensor, t.src): redistributed(grads[t.tensor, t.dst], self._mesh, t.dst, t.src)
+        self._back[k] = [
+            ((t.tensor, t.src), redistributed(grads[t.tensor, t.dst], self._mesh, t.dst, t.src))
             for t in self.tensors
             if (t.tensor, t.dst) in grads
-        }
+        ]
 
-    def come_back(self, k: int) -> Values:
+    def come_back(self, k: int) -> Sequence[tuple[End, torch.Tensor]]:
         return self._back.pop(k)
 
     def release(self, k: int) -> None:
@@ -130,8 +130,9 @@ class Crossing:
         if self._back:
             self._back[k % self._slots].send({t: grads.get((t.tensor, t.dst)) for t in self.tensors}, self._timeout)
 
-    def come_back(self, k: int) -> Values:
-        return {(t.tensor, t.src): value for t, value in self._back[k % self._slots].received().items()} if self._back else {}
+    def come_back(self, k: int) -> Sequence[tuple[End, torch.Tensor]]:
+        """Of each tensor that went. One end may have several, which went from one layout into two."""
+        return [((t.tensor, t.src), value) for t, value in self._back[k % self._slots].received().items()] if self._back else []
 
     def wait(self) -> None:
         for way in (*self._there, *self._back):
@@ -204,7 +205,7 @@ class Executor:
         else:
             grads: dict[End, list[torch.Tensor]] = {}
             for crossing in self._out[stage]:
-                for end, grad in crossing.come_back(k).items():
+                for end, grad in crossing.come_back(k):
                     grads.setdefault(end, []).append(grad)
             found = module.backward_pass(k, grads, split=kind == "I")
             for crossing in self._into[stage]:
