@@ -51,7 +51,9 @@ def _cuts_evenly(local: torch.Tensor, mesh: DeviceMesh, src: Placements, dst: Pl
     place = dst[axis]
     if not isinstance(place, Shard) or place in src[axis + 1 :]:
         return False
-    return local.shape[place.dim] % math.prod(mesh.size(other) for other, at in enumerate(dst) if at == place) == 0
+    parts = math.prod(mesh.size(other) for other, at in enumerate(dst) if at == place)
+    even: bool = local.shape[place.dim] % parts == 0
+    return even
 
 
 def redistributed(
