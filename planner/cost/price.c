@@ -114,13 +114,13 @@ double ap_price_compute(const ap_priced_op_t *op, const ap_strategy_t *strategy)
 double ap_price_collective(const ap_priced_op_t *op, const ap_collective_t *on)
 {
     bool gradient = ap_price_is_parameter_gradient(op->graph, op->op, on->term);
-    bool along = !gradient && (on->axes & (on->axes - 1)) == 0 &&
-                 ap_price_is_once(op->graph, op->op, on->term);
 
-    return along ? 0
-                 : op->op->repeat * (gradient ? ap_cost_gradient_collective
-                                              : ap_cost_collective_over)(op->site.mesh, on->kind,
-                                                                         on->axes, on->bytes);
+    if (!gradient && (on->axes & (on->axes - 1)) == 0 &&
+        ap_price_is_once(op->graph, op->op, on->term)) {
+        return 0;
+    }
+    return op->op->repeat * (gradient ? ap_cost_gradient_collective : ap_cost_collective_over)(
+                                op->site.mesh, on->kind, on->axes, on->bytes);
 }
 
 /* Updates, gradients of parameters and the loss happen once per iteration. */

@@ -213,9 +213,10 @@ static xm_status_t into_wide_layers(const ap_sequence_t *s, ap_graph_t **layered
     for (int layers = most; layers >= 2 && layers >= most / 2; --layers) {
         ap_operator_clusters_t found = {0};
         xm_status_t status = cluster_somehow(s, true, layers, &found);
+        double excess = status == XM_OK ? excess_of(s, &found, layers) : HUGE_VAL;
 
-        if (status == XM_OK && excess_of(s, &found, layers) < least) {
-            least = excess_of(s, &found, layers);
+        if (excess < least) {
+            least = excess;
             best = layers;
         }
         ap_operator_clusters_clear(&found);

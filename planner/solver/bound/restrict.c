@@ -163,11 +163,10 @@ static bool is_flat(const restriction_t *r, int v)
     return true;
 }
 
-/* Of equal costs the first value wins, as elsewhere. Values of the other end that are not kept get
- * their sums as well; nobody reads them.
- *
- * Adds to each kept value of the link's other end the least that a variable then costs, and notes
- * with which value. Without a link that is one number. */
+/* Adds to each value of the link's other end the least that a variable then costs, and notes with
+ * which value. Without a link that is one number. Of equal costs the first value wins, as
+ * elsewhere. Values of the other end that are not kept get their sums as well; nobody reads them.
+ */
 static double fold(restriction_t *r, int v, const ap_cfn_link_t *link, int other, int *best)
 {
     const bool *keep = r->keep + r->from->at[v];

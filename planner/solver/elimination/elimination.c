@@ -53,9 +53,10 @@ void ap_elimination_destroy(ap_elimination_t *elimination)
     }
 }
 
-static inline void first_row(const ap_elimination_step_t *step, const double **rows)
+static inline __attribute__((always_inline)) void first_row(const ap_elimination_step_t *step,
+                                                            const double **rows, int terms)
 {
-    for (int j = 0; j < step->terms; ++j) {
+    for (int j = 0; j < terms; ++j) {
         rows[j] = step->term[j].table;
     }
 }
@@ -145,9 +146,7 @@ static inline __attribute__((always_inline)) void fill_rows(const ap_elimination
     int index[AP_ELIMINATION_SCOPE] = {0}, block = block_of(e, step);
     const double *rows[FUSED + 1];
 
-    for (int j = 0; j < terms; ++j) {
-        rows[j] = step->term[j].table;
-    }
+    first_row(step, rows, terms);
     for (size_t row = 0; row < step->rows; row += (size_t)block) {
         for (int k = 0; k < block; ++k) {
             double least = HUGE_VAL;
@@ -176,7 +175,7 @@ static inline __attribute__((always_inline)) void fill_many(const ap_elimination
     int index[AP_ELIMINATION_SCOPE] = {0};
     const double **rows = e->rows;
 
-    first_row(step, rows);
+    first_row(step, rows, step->terms);
     for (size_t row = 0; row < step->rows; ++row) {
         int left = add_terms(rows, step->terms, cost, size, e->sum);
         double least = HUGE_VAL;
@@ -272,6 +271,17 @@ size_t ap_elimination_row(const ap_elimination_t *elimination, const ap_eliminat
     return row;
 }
 
+/* A term's row for the values of the step's scope. */
+static const double *row_at(const ap_elimination_step_t *step, int term, const int *value)
+{
+    const double *row = step->term[term].table;
+
+    for (int k = 0; k < step->count; ++k) {
+        row += step->term[term].stride[k] * value[step->scope[k]];
+    }
+    return row;
+}
+
 /* The first value that attains a row's minimum; 0 where all are forbidden. The sums are those of
  * fill_rows(), bit by bit, so the value's cost is exactly what the table has. */
 static int first_best(const ap_elimination_t *e, const ap_elimination_step_t *step,
@@ -281,12 +291,7 @@ static int first_best(const ap_elimination_t *e, const ap_elimination_step_t *st
     int best = 0;
 
     for (int j = 0; j < step->terms; ++j) {
-        const ap_elimination_term_t *term = &step->term[j];
-
-        e->rows[j] = term->table;
-        for (int k = 0; k < step->count; ++k) {
-            e->rows[j] += term->stride[k] * value[step->scope[k]];
-        }
+        e->rows[j] = row_at(step, j, value);
     }
     for (int x = 0; x < e->size[step->variable]; ++x) {
         double sum = sum_at(e->rows, step->terms, cost[x], x);
@@ -331,12 +336,7 @@ double ap_elimination_minimum(const ap_elimination_t *elimination, const double 
 
         sum += cost[e->at[step->variable] + (size_t)value[step->variable]];
         for (int j = 0; j < step->terms; ++j) {
-            const double *cell = step->term[j].table + value[step->variable];
-
-            for (int i = 0; i < step->count; ++i) {
-                cell += step->term[j].stride[i] * value[step->scope[i]];
-            }
-            sum += *cell;
+            sum += row_at(step, j, value)[value[step->variable]];
         }
     }
     return sum;
@@ -349,7 +349,7 @@ xm_status_t ap_elimination_walk(const ap_elimination_t *elimination,
     int index[AP_ELIMINATION_SCOPE] = {0};
     xm_status_t status = XM_OK;
 
-    first_row(step, elimination->rows);
+    first_row(step, elimination->rows, step->terms);
     for (size_t row = 0; row < step->rows && status == XM_OK; ++row) {
         status = visit(context, step, row, elimination->rows);
         next_row(elimination, step, step->count, index, elimination->rows, step->terms);
@@ -388,7 +388,7 @@ static inline __attribute__((always_inline)) void go_back_rows(const ap_eliminat
     const double **rows = e->rows;
     double *sum = e->sum;
 
-    first_row(step, rows);
+    first_row(step, rows, terms);
     for (size_t row = 0; row < step->rows; ++row) {
         double outside = step->outside[row];
         int left = terms;

@@ -123,6 +123,10 @@ def _summed(placements: Placements) -> Placements:
     return tuple(Replicate() if isinstance(p, Partial) else p for p in placements)
 
 
+def _partial_axes(placements: Placements) -> list[int]:
+    return [axis for axis, place in enumerate(placements) if isinstance(place, Partial)]
+
+
 def _gradient(term: Term, cut: Cut, mesh_rank: int) -> Placements:
     """How an operator's rank has the gradient of an operand: part of a sum over the axes that cut what it lacks."""
     places = list(placements_of(axes_of_term(term, cut), mesh_rank))
@@ -572,14 +576,14 @@ class StageModule:
         if not bucket.members:
             return
         flat = self._mean(torch.cat([grad.reshape(-1) for grad in bucket.members.values()]))
-        axes = [axis for axis, place in enumerate(bucket.src) if isinstance(place, Partial)]
+        axes = _partial_axes(bucket.src)
         if bucket.steps or len(axes) > 1:  # one after the other, at the end
             bucket.flat = flat
         else:
             # The last one takes the loss along where the same ranks add it up: a collective less, which takes longer
             # than so few bytes.
             if bucket is self._buckets[-1] and self._losses and self._losses[0].dtype == flat.dtype:
-                bucket.loss = axes == [axis for axis, place in enumerate(self._late) if isinstance(place, Partial)]
+                bucket.loss = axes == _partial_axes(self._late)
                 flat = torch.cat([flat, torch.stack(self._losses).mean().reshape(1)]) if bucket.loss else flat
             bucket.flat, bucket.work = flat, dist.all_reduce(flat, group=self.mesh.get_group(axes[0]), async_op=True)
 
