@@ -21,7 +21,7 @@ import plan_case
 import ranks
 import torch_case
 from crossmesh import errors
-from crossmesh.torch import _sums, apply, plan
+from crossmesh.torch import _redistribute, apply, plan
 from crossmesh.torch._export import export_program
 from crossmesh.torch._operators import Local
 
@@ -394,11 +394,11 @@ def counted(rank, made, expected):
         for kind in ("reduce-scatter", "all-reduce", "all-gather"):
             name = "_" + kind.replace("-", "_")
 
-            def count(*args, kind=kind, real=getattr(_sums, name), group):
+            def count(*args, kind=kind, real=getattr(_redistribute, name), group):
                 found[kind, axes.index(dist.get_process_group_ranks(group))] += 1
                 return real(*args, group=group)
 
-            stack.enter_context(mock.patch.object(_sums, name, count))
+            stack.enter_context(mock.patch.object(_redistribute, name, count))
         loss = applied.step(ids, target).item()
     assert abs(loss - expected[0][0]) < 1e-5 * abs(loss), (loss, expected[0][0])
     for name, parameter in applied.named_parameters():

@@ -18,7 +18,7 @@ import test_schedules
 import torch_case
 import training_case
 from crossmesh import errors
-from crossmesh.torch import apply, load_plan
+from crossmesh.torch import _optimizer, apply, load_plan
 
 STEPS, BATCH = 4, test_schedules.BATCH
 tied = functools.partial(plan_case.make_model, blocks=4, tied=True)
@@ -79,6 +79,49 @@ def cut(rank, made, expected):
     torch_case.leave()
 
 
+def together(rank, made):
+    """Parameters that lie together are updated in pieces, to the last bit as if each were alone: also where one has no
+    gradient, and where gradients are not those of the step."""
+    torch_case.join()
+    _optimizer.PIECE = 1000  # so that parameters begin and end within pieces
+    applied = apply(tied(), made)
+    optimizer = applied.optimizer(torch.optim.AdamW, lr=3e-3)
+    own = dict(applied.named_parameters())
+    assert len(optimizer.inner.param_groups[0]["params"]) > len(own)
+    alone = {name: torch.nn.Parameter(parameter.detach().to_local().clone()) for name, parameter in own.items()}
+    reference = torch.optim.AdamW(alone.values(), lr=3e-3, foreach=False)
+
+    def equal(expected_pieces):
+        state = optimizer.state_dict()
+        for name, parameter in own.items():
+            assert torch.equal(parameter.detach().to_local(), alone[name]), name
+            for key, value in reference.state[alone[name]].items():
+                found = state[f"{name}:{key}"]
+                assert torch.equal(found.to_local() if value.dim() else found, value), (name, key)
+        assert (len(optimizer.inner.param_groups[0]["params"]) > len(own)) == expected_pieces
+
+    for number, (ids, target) in enumerate(plan_case.batches(5, BATCH)):
+        optimizer.zero_grad()
+        applied.step(ids, target)
+        if number == 1:
+            for parameter in own.values():
+                parameter.grad = parameter.grad * 2
+        if number == 3:
+            next(iter(own.values())).grad = None
+        for name, parameter in own.items():
+            alone[name].grad = None if parameter.grad is None else parameter.grad.to_local().clone()
+        optimizer.step()
+        reference.step()
+        equal(number < 3)
+        if number == 2:
+            kept = {name: value.clone() for name, value in optimizer.state_dict().items()}
+            optimizer.load_state_dict({name: value + 1 for name, value in kept.items()})
+            optimizer.load_state_dict(kept)
+            equal(True)
+    applied.close()
+    torch_case.leave()
+
+
 def from_file(rank, path, expected):
     """Without the planner, whose library is never opened."""
     torch_case.join()
@@ -112,6 +155,10 @@ class Checkpoints(unittest.TestCase):
         whole = test_schedules.planned("1f1b", tied, stages=2, data_parallel=2, tensor_parallel=1)
         self.assertLess(made.memory, whole.memory)
         ranks.run(4, cut, made, self.expected, timeout=3 * ranks.TIMEOUT)
+
+    def test_updated_together(self):
+        ranks.run(4, together, test_schedules.planned("1f1b", tied, stages=2, data_parallel=2, tensor_parallel=1),
+                  timeout=3 * ranks.TIMEOUT)  # fmt: skip
 
     def test_a_file_without_the_planner(self):
         """Planned in a process of its own, so that this one has nothing of the planner to hand on."""

@@ -137,12 +137,60 @@ def losses(rank):
     torch_case.leave()
 
 
+def steps(rank):
+    """Gradients of a step may be kept, and added to, while the next finds its own; where nobody has them any more their
+    memory is used again."""
+    torch_case.join()
+    torch.manual_seed(2)
+    model = Three()
+    batches = torch.randn(4, 2, 8, 4, WIDTH)
+    wanted = []
+    for batch, target in batches:
+        parts = zip(batch.chunk(MICRO_BATCHES), target.chunk(MICRO_BATCHES))
+        whole = sum(loss(model(x), y) / MICRO_BATCHES for x, y in parts)
+        wanted.append(torch.autograd.grad(whole, list(model.parameters())))
+    made = plan(model, (batches[0, 0],), CLUSTER, loss=loss, target=batches[0, 1], micro_batches=MICRO_BATCHES, stages=1,
+                data_parallel=2, tensor_parallel=1)  # fmt: skip
+    applied = apply(model, made)
+    parameters = list(applied.parameters())
+
+    def begun(n):
+        applied.step(*batches[n])
+        return [parameter.grad.to_local() for parameter in parameters]
+
+    def forgotten():
+        for parameter in parameters:
+            parameter.grad = None
+
+    kept = begun(0)
+    forgotten()
+    begun(1)
+    torch.testing.assert_close(kept, list(wanted[0]), rtol=1e-4, atol=1e-6)  # not those of the step after
+    begun(2)
+    for parameter, *some in zip(parameters, wanted[1], wanted[2]):
+        torch.testing.assert_close(parameter.grad.to_local(), sum(some), rtol=1e-4, atol=1e-6)
+    places = []
+    del kept
+    for _ in range(3):
+        forgotten()
+        found = begun(3)
+        torch.testing.assert_close(found, list(wanted[3]), rtol=1e-4, atol=1e-6)
+        places.append(found[0].data_ptr())
+        del found
+    assert places[1] == places[2], places
+    applied.close()
+    torch_case.leave()
+
+
 class Collectives(unittest.TestCase):
     def test_losses(self):
         ranks.run(2, losses, timeout=ranks.TIMEOUT)
 
     def test_parameters_move_once(self):
         ranks.run(2, moved_once, timeout=ranks.TIMEOUT)
+
+    def test_gradients_of_several_steps(self):
+        ranks.run(2, steps, timeout=ranks.TIMEOUT)
 
     def test_counts(self):
         ranks.run(2, counted, timeout=ranks.TIMEOUT)

@@ -123,7 +123,8 @@ class Applied:
         """One of torch.optim over the parameters, with its state cut as planned (`zero=1`), and a state_dict() that other
         plans can load. `factory(applied.parameters(), **options)` does as well, slower: each of its operators goes through
         DTensor then."""
-        return Optimizer(self._parameters, factory, self.plan.kept["zero"] == 1, **options)
+        buckets = [bucket for module in self.stages.values() for bucket in module.buckets]
+        return Optimizer(self._parameters, factory, self.plan.kept["zero"] == 1, buckets, **options)
 
     def state_dict(self) -> dict[str, Any]:
         """The parameters of these stages: what reshard_state_dict() and torch's distributed checkpoints take."""
@@ -147,7 +148,7 @@ class Applied:
             )
         if batch_of(inputs) != plan.batch:
             raise InputError(f"a batch of {batch_of(inputs)} samples; the plan is for {plan.batch}")
-        there = [value.to(self._place, non_blocking=True) for value in inputs]
+        there = [value.detach().to(self._place, non_blocking=True) for value in inputs]
         found = [
             dict(zip(names, micro_batch(there, plan.batch, plan.micro_batches, number)))
             for number in range(plan.micro_batches)
@@ -162,18 +163,18 @@ class Applied:
         with torch.no_grad():
             return [values | {name: number.of(values) for name, number in plan.program.derived.items()} for values in found]
 
-    def _run(self, given: tuple[torch.Tensor, ...], named: Mapping[str, torch.Tensor], training: bool) -> list[torch.Tensor]:
-        """All passes; the losses of the micro-batches where the last stage is."""
+    def _run(self, given: tuple[torch.Tensor, ...], named: Mapping[str, torch.Tensor], training: bool) -> None:
+        """All passes."""
         batches = self._inputs(given, named)
         for module in self.stages.values():
-            module.begin(batches)
-        return self._executor.run(training)
+            module.begin(batches, training)
+        self._executor.run(training)
 
-    def _mean_loss(self, losses: Sequence[torch.Tensor]) -> torch.Tensor:
+    def _mean_loss(self) -> torch.Tensor:
         """On all ranks."""
-        if losses:
-            last = self.stages[len(self.plan.stages) - 1]
-            found = last.summed_loss(torch.stack([loss.detach() for loss in losses]).mean())
+        last = self.stages.get(len(self.plan.stages) - 1)
+        if last is not None:
+            found = last.mean_loss()
         else:
             found = torch.empty((), dtype=self.plan.program.operators[-1].dtype, device=self._place)
         if len(self.plan.devices) > 1:  # else all ranks have it
@@ -186,7 +187,7 @@ class Applied:
         the micro-batches. Returns the loss, on all ranks. Collective."""
         if not torch.is_grad_enabled():
             raise InputError("step() under torch.no_grad() would find no gradients: evaluate() gives the loss alone")
-        losses = self._run(inputs, named, True)
+        self._run(inputs, named, True)
         grads: dict[str, Any] = {}
         for module in self.stages.values():
             for name, grad in module.gradients().items():
@@ -195,12 +196,13 @@ class Applied:
         for name, grad in grads.items():
             parameter = self._parameters[name]
             parameter.grad = grad if parameter.grad is None else parameter.grad + grad
-        return self._mean_loss(losses)
+        return self._mean_loss()
 
     def evaluate(self, *inputs: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
         """The loss of a batch without gradients, by the operators that were planned. Collective."""
         with torch.no_grad():
-            return self._mean_loss(self._run(inputs, named, False))
+            self._run(inputs, named, False)
+            return self._mean_loss()
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> torch.Tensor:
         """As torch.nn.utils.clip_grad_norm_, over the whole model: the parameters of all stages, each once, on however many
@@ -284,7 +286,7 @@ def _laid_out(
             plan.stages[number], mesh, {name: parameters[name] for name in plan.stages[number].parameters},
             arrives=[(entry.tensor, entry.dst) for entry in plan.boundaries if entry.target == number],
             leaves=leaves or [(plan.program.loss, (Replicate(),) * mesh.ndim)], late=set() if leaves else late,
-            device=place, seed=seed,
+            last=not leaves, device=place, seed=seed,
         )  # fmt: skip
     device_of = devices_of(plan.order)
     executor = Executor(

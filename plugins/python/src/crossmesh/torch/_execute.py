@@ -17,8 +17,9 @@ from ..job import Job
 from ..plan import Plan as Reshardings
 from ..plan import TensorSpec
 from ._describe import dtype_name
-from ._partition import End, StageModule, Values, redistributed
+from ._partition import End, StageModule, Values
 from ._plan import Boundary
+from ._redistribute import redistributed
 from ._schedule import Order, in_flight
 from .pipeline import Boundary as Ends
 from .pipeline import Way
@@ -172,21 +173,19 @@ class Executor:
                 if stage in stages:
                     table[stage].append(crossing)
 
-    def run(self, training: bool) -> list[torch.Tensor]:
-        """One step; the losses of the micro-batches where the last stage is."""
+    def run(self, training: bool) -> None:
+        """One step."""
         for crossing in self.crossings:
             crossing.begin(self._count, training)
-        losses: list[torch.Tensor] = []
         for stage, kind, k in self.passes:
             if kind == "F":
-                losses += self._forward(stage, k, training)
+                self._forward(stage, k, training)
             elif training:
                 self._backward(stage, kind, k)
         for crossing in self.crossings:
             crossing.wait()
-        return losses
 
-    def _forward(self, stage: int, k: int, training: bool) -> list[torch.Tensor]:
+    def _forward(self, stage: int, k: int, training: bool) -> None:
         arrived: Values = {}
         for crossing in self._into[stage]:
             arrived.update(crossing.arrived(k))
@@ -196,7 +195,6 @@ class Executor:
         if not training:
             for crossing in self._into[stage]:
                 crossing.release(k)
-        return [] if self._out[stage] else list(made.values())
 
     def _backward(self, stage: int, kind: str, k: int) -> None:
         module = self.stages[stage]

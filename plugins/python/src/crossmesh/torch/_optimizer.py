@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,8 +15,13 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate
 
 from ..errors import InputError
+from ._gradients import Bucket
 
 __all__ = ["Optimizer"]
+
+# Bytes of parameters that are updated at once: with their gradients, state and what lies between, what a core's own cache
+# holds. An update reads and writes each of them a dozen times.
+PIECE = 512 << 10
 
 
 class _Share:
@@ -67,40 +72,110 @@ class _Share:
         return DTensor.from_local(made, self.parameter.device_mesh, self.parameter.placements, run_check=False)
 
 
+class _Row:
+    """Parameters whose parts and gradients lie together: updated in pieces that a processor's cache holds, however many
+    parameters there are in one."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.bucket, values = bucket, bucket.values
+        length = max(1, PIECE // values.element_size()) if values.device.type == "cpu" else values.numel()
+        self.own = [torch.nn.Parameter(piece) for piece in values.split(length)]
+        self.names = [member.name for member in bucket.members]
+        self.shares = [_Share(member.dtensor, False) for member in bucket.members]
+
+    def arrive(self) -> bool:
+        """Before an update. False where only some of the parameters have a gradient: they need one each."""
+        grad = self.bucket.gradient()
+        if grad is None:
+            grads = [member.dtensor.grad for member in self.bucket.members]
+            if all(each is None for each in grads):
+                return True
+            if any(each is None for each in grads):
+                return False
+            grad = torch.cat([each.to_local().reshape(-1) for each in grads])
+        for own, piece in zip(self.own, grad.split(self.own[0].numel())):
+            own.grad = piece
+        return True
+
+    def forget(self) -> None:
+        for own in self.own:
+            own.grad = None
+
+    def parts(self, state: Mapping[Any, dict[str, Any]]) -> Iterator[tuple[str, _Share, str, list[torch.Tensor]]]:
+        """The state of each parameter, as far as it lies in one piece or another."""
+        start = 0
+        for name, share in zip(self.names, self.shares):
+            end, at = start + share.own.numel(), 0
+            found: dict[str, list[torch.Tensor]] = {}
+            for own in self.own:
+                size = own.numel()
+                if at < end and start < at + size:
+                    for key, value in state.get(own, {}).items():
+                        if isinstance(value, torch.Tensor):
+                            row = value.shape == own.shape
+                            part = value[max(0, start - at) : end - at] if row else value
+                            found.setdefault(key, []).append(part)
+                at += size
+            for key, pieces in found.items():
+                yield name, share, key, pieces
+            start = end
+
+
 class Optimizer:
     """Made by `Applied.optimizer()`: `factory(parameters, **options)` is one of torch.optim that looks at each element
-    alone, as SGD and the Adams do."""
+    alone, as SGD and the Adams do. `buckets`: parameters that may be updated together."""
 
     def __init__(
         self, parameters: Mapping[str, torch.nn.Parameter], factory: Callable[..., torch.optim.Optimizer], cut: bool,
-        **options: Any,
+        buckets: Iterable[Bucket], **options: Any,
     ) -> None:  # fmt: skip
-        self._shares = {name: _Share(parameter, cut) for name, parameter in parameters.items() if parameter.requires_grad}
+        self._rows = [] if cut else [_Row(bucket) for bucket in buckets if bucket.still_together()]
+        together = {name for row in self._rows for name in row.names}
+        self._shares = {n: _Share(p, cut) for n, p in parameters.items() if p.requires_grad and n not in together}
         # Those of torch want one parameter at least, and a stage may have none.
-        own = [share.own for share in self._shares.values()] or [torch.nn.Parameter(torch.empty(0))]
-        self.inner = factory(own, **options)
+        own = [piece for row in self._rows for piece in row.own] + [share.own for share in self._shares.values()]
+        self.inner = factory(own or [torch.nn.Parameter(torch.empty(0))], **options)
 
     def zero_grad(self) -> None:
-        for share in self._shares.values():
-            share.parameter.grad = None
+        for share in itertools.chain(self._shares.values(), *(row.shares for row in self._rows)):
+            share.parameter.grad = share.own.grad = None
+        for row in self._rows:
+            row.forget()
 
     def step(self) -> None:
         """Updates the parameters by their gradients. Collective among their copies."""
         with torch.no_grad():
+            for row in list(self._rows):
+                if not row.arrive():
+                    self._part(row)
             for share in self._shares.values():
                 share.arrive()
             self.inner.step()
             for share in self._shares.values():
                 share.leave()
 
-    def _entries(self) -> Iterator[tuple[str, _Share, str, Any]]:
-        """By name; before the first step, as that will make them."""
+    def _part(self, row: _Row) -> None:
+        """The parameters of a row are updated each by itself from now on."""
+        state = self.inner.state
+        group = next(group for group in self.inner.param_groups if any(own is row.own[0] for own in group["params"]))
+        for _, share, key, pieces in row.parts(state):
+            state[share.own][key] = torch.cat(pieces) if pieces[0].dim() else pieces[0].clone()
+        gone = {id(own) for own in row.own}
+        group["params"] = [own for own in group["params"] if id(own) not in gone] + [share.own for share in row.shares]
+        for own in row.own:
+            state.pop(own, None)
+        self._rows.remove(row)
+        self._shares |= zip(row.names, row.shares)
+
+    def _entries(self) -> Iterator[tuple[str, _Share, list[torch.Tensor]]]:
+        """By name, and the tensors that one after the other are the state, or which all have its number; before the first
+        step, as that will make them."""
         if not self.inner.state:
             rates = [group["lr"] for group in self.inner.param_groups]
-            for share in self._shares.values():
-                share.own.grad = torch.zeros_like(share.own)
             for group in self.inner.param_groups:
                 group["lr"] = 0.0
+                for own in group["params"]:
+                    own.grad = torch.zeros_like(own)
             self.inner.step()
             for group, rate in zip(self.inner.param_groups, rates):
                 group["lr"] = rate
@@ -110,18 +185,24 @@ class Optimizer:
         for name, share in self._shares.items():
             for key, value in self.inner.state.get(share.own, {}).items():
                 if isinstance(value, torch.Tensor):
-                    yield f"{name}:{key}", share, key, value
+                    yield f"{name}:{key}", share, [value]
+        for row in self._rows:
+            for name, share, key, pieces in row.parts(self.inner.state):
+                yield f"{name}:{key}", share, pieces
 
     def state_dict(self) -> dict[str, Any]:
         """DTensors that lie as their parameters, and numbers. Collective among copies."""
         return {
-            name: share.whole(value) if value.shape == share.own.shape else value.clone()
-            for name, share, _, value in self._entries()
+            name: share.whole(torch.cat(pieces)) if pieces[0].dim() else pieces[0].clone()
+            for name, share, pieces in self._entries()
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """What state_dict() gave, filled by reshard_state_dict() or a checkpoint's reader."""
-        for name, share, _, value in self._entries():
+        for name, share, pieces in self._entries():
             if name not in state:
                 raise InputError(f"the state has no '{name}', which {type(self.inner).__name__} needs")
-            value.copy_(share.part(state[name]) if isinstance(state[name], DTensor) else state[name])
+            given = share.part(state[name]) if isinstance(state[name], DTensor) else state[name]
+            parts = given.split([piece.numel() for piece in pieces]) if pieces[0].dim() else [given] * len(pieces)
+            for piece, part in zip(pieces, parts):
+                piece.copy_(part)

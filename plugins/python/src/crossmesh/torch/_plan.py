@@ -21,7 +21,7 @@ from ..errors import InputError, InternalError
 from ._export import Loss, batch_of, export_program, micro_batch
 from ._operators import Operator, Program, Term
 from ._schedule import Order, as_csv, devices_of, in_flight, order_of, read_order
-from ._sums import Steps, read_sums
+from ._redistribute import Steps, read_sums
 
 __all__ = ["SCHEDULES", "Boundary", "Plan", "Stage", "load_plan", "plan"]
 

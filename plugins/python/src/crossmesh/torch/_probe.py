@@ -27,11 +27,12 @@ from ._apply import apply_alone
 from ._describe import dtype_name
 from ._execute import Crossing
 from ._export import Loss, batch_of, micro_batch
+from ._gradients import BUCKET, bucket_bytes
 from ._groups import mesh_of
 from ._job import default_job
 from ._operator_times import Seconds, entries_of, operator_seconds
-from ._partition import BUCKET, bucket_bytes, redistributed
 from ._plan import Boundary, Plan, plan
+from ._redistribute import redistributed
 
 __all__ = ["probe"]
 
