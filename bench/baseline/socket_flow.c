@@ -153,11 +153,8 @@ static xm_status_t accept_one(rb_socket_flow_t *flow, int listener)
     int rank = xm_bootstrap_rank(flow->bootstrap), taken;
     int32_t number = -1;
     end_t *end;
-    xm_status_t status = wait_for(listener, POLLIN, flow->timeout, "senders of", rank);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(wait_for(listener, POLLIN, flow->timeout, "senders of", rank));
     taken = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (taken < 0) {
         return xm_error_set(XM_ERR_IO, "rank %d cannot accept: %s", rank, strerror(errno));

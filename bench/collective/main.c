@@ -45,16 +45,12 @@ xm_status_t cb_read_list(const char *what, const char *text, char separator, dou
     for (const char *at = text; at != NULL;) {
         size_t length = strcspn(at, (char[]){separator, '\0'});
         char item[40];
-        xm_status_t status;
 
         if (*count == XM_INTERCONNECT_MOST || length >= sizeof(item)) {
             return XM_INVALID("%s has 1 to %d numbers, not '%s'", what, XM_INTERCONNECT_MOST, text);
         }
         (void)snprintf(item, sizeof(item), "%.*s", (int)length, at);
-        status = xm_text_parse_double(what, item, least, 1e12, &values[(*count)++]);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(xm_text_parse_double(what, item, least, 1e12, &values[(*count)++]));
         at = at[length] == separator ? at + length + 1 : NULL;
     }
     while (*count == 1 && *count < wanted) {

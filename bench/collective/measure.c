@@ -177,11 +177,9 @@ static xm_status_t time_along(const cb_options_t *o, xm_worker_t *worker, int di
                                     o->net.dimension[dimension].extent, true}}};
     xm_program_t *p;
     uint64_t wrong = 0;
-    xm_status_t status = xm_build_factored(&build, &p);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_build_factored(&build, &p));
     small.collective = XM_ALL_REDUCE;
     small.adasum = 0;
     small.size = (uint64_t)pieces * piece;

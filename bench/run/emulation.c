@@ -103,10 +103,7 @@ static xm_status_t launch_emulated(const rb_options_t *options, const xm_launch_
     }
     rb_cluster_shape_warn(&shape, program_invocation_short_name);
     cluster_params.shape = &shape;
-    status = rb_emulated_cluster_create(&cluster_params, &cluster);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_emulated_cluster_create(&cluster_params, &cluster));
     launch.cluster = cluster;
     if (!options->all_nics) {
         launch.hands = shape.nics < launch.ranks_per_host ? shape.nics : launch.ranks_per_host;

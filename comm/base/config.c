@@ -185,11 +185,8 @@ xm_status_t xm_config_check(void)
 
     for (int id = 0; id < XM_CONFIG_COUNT; ++id) {
         value_t value;
-        xm_status_t status = parse(&rows[id], xm_config_string((xm_config_id_t)id), &value);
 
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(parse(&rows[id], xm_config_string((xm_config_id_t)id), &value));
         names[id] = rows[id].name;
     }
     for (char **entry = environ; *entry != NULL; ++entry) {

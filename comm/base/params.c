@@ -30,11 +30,8 @@ xm_status_t xm_params_copy(const char *function, const char *type, void *own, si
                            const void *given)
 {
     size_t theirs;
-    xm_status_t status = read_size(function, type, given, size, &theirs);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(read_size(function, type, given, size, &theirs));
     for (size_t i = size; i < theirs; ++i) {
         if (((const unsigned char *)given)[i] != 0) {
             return XM_UNSUPPORTED("%s: %s has %zu bytes and this library knows %zu of them; byte "
@@ -53,13 +50,9 @@ xm_status_t xm_info_copy(const char *function, const char *type, void *given, co
                          size_t size)
 {
     size_t theirs, field = sizeof(theirs);
-    xm_status_t status = xm_is_null(function, "info", given)
-                             ? XM_ERR_INVALID_ARGUMENT
-                             : read_size(function, type, given, size, &theirs);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_is_null(function, "info", given) ? XM_ERR_INVALID_ARGUMENT
+                                               : read_size(function, type, given, size, &theirs));
     memcpy((char *)given + field, (const char *)own + field,
            (theirs < size ? theirs : size) - field);
     if (theirs > size) {

@@ -8,17 +8,13 @@
 xm_status_t xm_doctor_examine(const xm_doctor_params_t *params, xm_findings_t **findings)
 {
     xm_doctor_t doctor = {.params = params};
-    xm_status_t status;
 
     if (params->facts == NULL || params->local_ranks < 1 || params->ranks < params->local_ranks) {
         return XM_INVALID("xm_doctor_examine: %d of %d ranks, %s facts", params->local_ranks,
                           params->ranks, params->facts != NULL ? "with" : "without");
     }
     doctor.facts = params->facts;
-    status = xm_findings_create(&doctor.findings);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_findings_create(&doctor.findings));
     xm_doctor_check_network(&doctor); /* first: it finds out whether there is RDMA */
     xm_doctor_check_devices(&doctor);
     xm_doctor_check_process(&doctor);

@@ -271,10 +271,7 @@ static xm_status_t compare(xm_report_t *self)
     if (self->ranks == 1) {
         return XM_OK;
     }
-    status = xm_findings_create(&findings);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_findings_create(&findings));
     status = xm_doctor_compare(self->cards, self->ranks, findings)
                  ? add_all(self, findings, 0, self->ranks - 1)
                  : XM_NO_MEMORY("findings");

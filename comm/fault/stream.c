@@ -108,10 +108,7 @@ xm_status_t xm_stream_read(xm_stream_t *stream, const uint8_t job_key[XM_SIPHASH
         }
         return status;
     }
-    status = read_exactly(stream, XM_STREAM_PREFIX);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(read_exactly(stream, XM_STREAM_PREFIX));
     *length = (size_t)xm_get_le(stream->bytes, XM_STREAM_PREFIX);
     return *length < XM_FRAME_HEAD_SIZE || *length > most
                ? XM_ERR_CORRUPT

@@ -44,11 +44,7 @@ int xm_bootstrap_size(const xm_bootstrap_t *bootstrap)
 static xm_status_t check_post(const xm_bootstrap_t *bootstrap, const char *function,
                               const void *send, size_t length, size_t limit)
 {
-    xm_status_t status = xm_bootstrap_fault_status(bootstrap);
-
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_bootstrap_fault_status(bootstrap));
     if (bootstrap->posted) {
         return XM_INVALID("%s: another one is in flight", function);
     }

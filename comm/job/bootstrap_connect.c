@@ -125,11 +125,8 @@ static xm_status_t say_hello(search_t *search, const xm_bootstrap_challenge_t *c
     xm_bootstrap_tcp_t *self = search->self;
     uint8_t bytes[XM_BOOTSTRAP_HELLO_SIZE];
     xm_bootstrap_hello_t hello;
-    xm_status_t status = xm_job_secret_random(nonce, XM_JOB_NONCE_SIZE);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_job_secret_random(nonce, XM_JOB_NONCE_SIZE));
     /* To prove knowledge of a secret to somebody who has none would not fail, so it is refused
      * here: the settings differ. */
     if (self->secret.length > 0 && !challenge->secret) {
@@ -155,11 +152,8 @@ static xm_status_t check_welcome(search_t *search, const xm_bootstrap_challenge_
     xm_bootstrap_link_t *link = &self->peers[0].link;
     uint8_t proof[XM_JOB_PROOF_SIZE];
     xm_bootstrap_welcome_t welcome;
-    xm_status_t status = xm_bootstrap_welcome_decode(link->payload, link->frame.length, &welcome);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_bootstrap_welcome_decode(link->payload, link->frame.length, &welcome));
     xm_bootstrap_prove(&self->secret, "root", challenge->nonce, nonce, &welcome.identity, proof);
     if (!xm_job_secret_equal(proof, welcome.proof)) {
         return XM_MISMATCH("what listens at %s does not know the secret of rank %d's job",

@@ -194,10 +194,7 @@ static xm_status_t publish(xm_bootstrap_tcp_t *self)
     header.length = (uint32_t)total;
     xm_bootstrap_header_encode(&header, self->bulk);
     fill_result(self, self->bulk + XM_BOOTSTRAP_HEADER_SIZE);
-    status = keep_result(self, self->bulk + XM_BOOTSTRAP_HEADER_SIZE, total);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(keep_result(self, self->bulk + XM_BOOTSTRAP_HEADER_SIZE, total));
     self->gathered = true;
     for (int rank = 1; rank < self->base.size; ++rank) {
         xm_bootstrap_peer_t *peer = &self->peers[rank];

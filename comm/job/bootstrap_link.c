@@ -231,14 +231,8 @@ xm_status_t xm_bootstrap_link_receive(xm_bootstrap_link_t *link)
         link->frame_read = false;
     }
     if (link->header_have < sizeof(link->header)) {
-        status = read_some(link->fd, link->header, sizeof(link->header), &link->header_have);
-        if (status != XM_OK) {
-            return status;
-        }
-        status = xm_bootstrap_header_decode(link->header, &link->frame);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(read_some(link->fd, link->header, sizeof(link->header), &link->header_have));
+        XM_TRY(xm_bootstrap_header_decode(link->header, &link->frame));
         if (link->expected != 0 && (link->expected >> (int)link->frame.type & 1) == 0) {
             return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: type %d before its time",
                                 (int)link->frame.type);

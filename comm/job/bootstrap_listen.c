@@ -188,10 +188,7 @@ xm_status_t xm_bootstrap_listen_free(bool local, int *fd, xm_addresses_t *addres
     xm_status_t status = XM_OK;
 
     if (configured[0] != '\0') {
-        status = read_bind(configured, 0, &address);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(read_bind(configured, 0, &address));
     }
     *fd = try_listen(&address);
     if (*fd < 0 && configured[0] == '\0' && !local) {

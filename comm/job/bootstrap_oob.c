@@ -125,11 +125,8 @@ xm_status_t xm_bootstrap_create_oob(const xm_oob_t *given, xm_bootstrap_t **boot
 {
     xm_oob_t own = {0}, *oob = &own;
     oob_bootstrap_t *self;
-    xm_status_t status = XM_PARAMS_COPY(xm_oob_t, &own, given);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(XM_PARAMS_COPY(xm_oob_t, &own, given));
     if (oob->allgather_post == NULL || oob->allgather_test == NULL || oob->allgather_free == NULL) {
         return XM_INVALID("xm_oob_t: its three functions are needed");
     }

@@ -180,11 +180,9 @@ xm_status_t xm_bootstrap_create_relay(const xm_oob_t *oob, double timeout,
 {
     xm_bootstrap_tcp_t *relay;
     xm_bootstrap_t *table;
-    xm_status_t status = xm_bootstrap_create_oob(oob, &table);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_bootstrap_create_oob(oob, &table));
     status = make_relay(table, timeout, &relay);
     xm_bootstrap_destroy(table);
     if (status == XM_OK) {

@@ -143,7 +143,6 @@ xm_status_t xm_bootstrap_identity_decode(const uint8_t *bytes, size_t length,
                                          xm_bootstrap_identity_t *identity)
 {
     xm_bootstrap_identity_t decoded;
-    xm_status_t status;
 
     if (length < SMALLEST_IDENTITY) {
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: an identity of %zu bytes", length);
@@ -151,10 +150,7 @@ xm_status_t xm_bootstrap_identity_decode(const uint8_t *bytes, size_t length,
     decoded.rank = get_i32(bytes);
     decoded.size = get_i32(bytes + 4);
     decoded.pid = get_i32(bytes + 8);
-    status = get_text(bytes + 12, length - 12, decoded.host, sizeof(decoded.host));
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(get_text(bytes + 12, length - 12, decoded.host, sizeof(decoded.host)));
     /* A stranger's numbers index tables later, so impossible ones end here. */
     if (decoded.size < 1 || decoded.size > XM_BOOTSTRAP_MAX_RANKS || decoded.rank < 0 ||
         decoded.rank >= decoded.size || decoded.pid < 0) {

@@ -200,11 +200,8 @@ static xm_status_t start_rank(launch_t *launch, int rank)
                                .report_fd = launch->report[1],
                                .secret = launch->secret};
     xm_launch_env_t env;
-    xm_status_t status = xm_launch_env_make(launch->params, rank, &place, &env);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_launch_env_make(launch->params, rank, &place, &env));
     launch->ranks[rank].pid = fork();
     if (launch->ranks[rank].pid == 0) {
         become_rank(launch, rank, parent, env.entries);

@@ -57,11 +57,8 @@ static xm_status_t keep(xm_meeting_t *self)
 {
     xm_note_t note;
     kept_t *kept;
-    xm_status_t status = xm_note_read(link_of(self), &note);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_note_read(link_of(self), &note));
     kept = malloc(sizeof(*kept) + note.length);
     if (kept == NULL) {
         return XM_NO_MEMORY("a note of %zu bytes", note.length);
@@ -238,11 +235,9 @@ static xm_status_t join(xm_meeting_t *self, const xm_meeting_params_t *params, d
     char text[JOIN_SIZE];
     int length = snprintf(text, sizeof(text), "%s%c%s", XM_VERSION_STRING, 0, params->world);
     kept_t *welcome;
-    xm_status_t status = connect_to(self, params, timeout);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(connect_to(self, params, timeout));
     link_of(self)->expected = 1u << XM_BOOTSTRAP_NOTE;
     send_note(self,
               &(xm_note_t){.kind = XM_NOTE_JOIN,
@@ -346,15 +341,11 @@ xm_status_t xm_meeting_next(xm_meeting_t *meeting, double timeout, xm_meeting_ev
     xm_meeting_event_t own = XM_MEETING_EVENT_INIT;
     double deadline = xm_clock_seconds() + timeout;
     kept_t *kept;
-    xm_status_t status;
 
     if (XM_IS_NULL(meeting) || XM_IS_NULL(event)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    status = await(meeting, EVENTS, deadline, &kept);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(await(meeting, EVENTS, deadline, &kept));
     read_event(meeting, &kept->note, &own);
     free(kept);
     return xm_info_copy(__func__, "xm_meeting_event_t", event, &own, sizeof(own));

@@ -159,7 +159,6 @@ static xm_status_t join(xm_place_t *place, xm_member_t *member, const xm_note_t 
     size_t length = strnlen(version, note->length);
     char name[XM_PLACE_WORLD_NAME];
     xm_world_t *world;
-    xm_status_t status;
 
     if (length == note->length || note->number[0] < 0 || note->number[0] > XM_ROLE_PEER) {
         return xm_error_set(XM_ERR_CORRUPT, "a member joins without saying what it is");
@@ -172,10 +171,7 @@ static xm_status_t join(xm_place_t *place, xm_member_t *member, const xm_note_t 
     (void)snprintf(name, sizeof(name), "%.*s", (int)(note->length - length - 1),
                    version + length + 1);
     world = find_world(place, name, (xm_role_t)note->number[0], member->identity.size);
-    status = world == NULL ? XM_ERR_NO_MEMORY : take_rank(world, member, note);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(world == NULL ? XM_ERR_NO_MEMORY : take_rank(world, member, note));
     member->version = note->number[2];
     member->passes_on = note->number[3] != 0;
     world->targets = (int)note->number[4];
@@ -321,10 +317,7 @@ xm_status_t xm_place_open(const char *address, const char *secret, xm_place_t **
     if (XM_IS_NULL(address) || XM_IS_NULL(place)) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    status = xm_note_address(address, &env);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_note_address(address, &env));
     self = calloc(1, sizeof(*self));
     if (self == NULL) {
         return XM_NO_MEMORY("a meeting's place");

@@ -269,11 +269,9 @@ xm_status_t xm_memory_queue_finish(xm_memory_queue_t *queue, double seconds)
 {
     const double deadline = xm_clock_seconds() + seconds;
     xm_memory_mark_t *mark;
-    xm_status_t status = xm_memory_mark_create(queue->space, &mark);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_memory_mark_create(queue->space, &mark));
     status = xm_memory_mark_set(mark, queue);
     while (status == XM_OK && (status = xm_memory_mark_test(mark)) == XM_IN_PROGRESS) {
         status =

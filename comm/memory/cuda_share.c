@@ -128,10 +128,7 @@ xm_status_t xm_cuda_open(xm_memory_space_t *base, const xm_memory_share_t *share
             "devices %d and %d are both this process's: their memory is not opened", base->device,
             (int)share->device);
     }
-    status = xm_cuda_enter(space);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_cuda_enter(space));
     status = is_own ? XM_OK : open_other(space, share, &found);
     if (status == XM_OK) {
         status = check_range(space, found, bytes);

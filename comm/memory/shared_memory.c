@@ -277,10 +277,7 @@ static xm_status_t open_file(const fields_t *fields, int *fd)
     if (stat(path, &info) != 0) {
         return xm_error_set(XM_ERR_UNREACHABLE, "%s: %s", path, strerror(errno));
     }
-    status = check_file(fields, &info);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(check_file(fields, &info));
     opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (opened < 0) {
         return xm_error_set(XM_ERR_UNREACHABLE, "%s: %s", path, strerror(errno));

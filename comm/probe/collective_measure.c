@@ -128,15 +128,11 @@ xm_status_t xm_collective_axes(const xm_collective_job_t *job,
                                xm_collective_axis_t axes[XM_COLLECTIVE_AXES], int *count)
 {
     int hosts = 0, devices = 0, local = 0, host = job->host_of[job->rank];
-    xm_status_t status;
 
     if (job->ranks < 2) {
         return XM_UNSUPPORTED("one rank has no collectives");
     }
-    status = find_grid(job, &hosts, &devices, &local);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(find_grid(job, &hosts, &devices, &local));
     *count = 0;
     if (devices > 1) {
         axes[(*count)++] = (xm_collective_axis_t){.hosts = 1,
@@ -313,13 +309,11 @@ static void release(trial_t *trial)
 static xm_status_t run_checked(trial_t *trial)
 {
     xm_collective_library_t *library = trial->library;
-    xm_status_t status = library->ops->run(library, &trial->call, 1);
 
-    if (status == XM_OK) {
-        status = library->ops->copy(library, trial->host, trial->out,
-                                    trial->out_count * sizeof(int32_t));
-    }
-    return status == XM_OK ? check(trial) : status;
+    XM_TRY(library->ops->run(library, &trial->call, 1));
+    XM_TRY(
+        library->ops->copy(library, trial->host, trial->out, trial->out_count * sizeof(int32_t)));
+    return check(trial);
 }
 
 /* Times @p batch runs, as seconds of the slowest rank of all groups. An untimed run brings the
@@ -368,15 +362,11 @@ static xm_status_t sample(trial_t *trial, const xm_collective_effort_t *effort, 
     double times[MAX_SAMPLES], spent = 0, first;
     int batch, count = 0,
                least = effort->repetitions < MAX_SAMPLES ? effort->repetitions : MAX_SAMPLES;
-    xm_status_t status;
 
     /* On a machine that does other things, too, one run says little, so a long one is tried
      * again. */
     for (int tries = 0; tries < TRIES; ++tries) {
-        status = time_batch(trial, 1, true, &first);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(time_batch(trial, 1, true, &first));
         *too_long = may_end && first * least > shares * effort->seconds;
         if (!*too_long) {
             break;
@@ -390,10 +380,7 @@ static xm_status_t sample(trial_t *trial, const xm_collective_effort_t *effort, 
     do {
         double batch_seconds;
 
-        status = time_batch(trial, batch, first < no_warming, &batch_seconds);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(time_batch(trial, batch, first < no_warming, &batch_seconds));
         spent += batch_seconds;
         times[count++] = batch_seconds / batch;
         *seconds = times[0];
@@ -453,15 +440,11 @@ xm_status_t xm_collective_measure(const xm_collective_job_t *job, xm_collective_
         size_t whole = whole_of(bytes, axis->size);
         trial_t trial = {.job = job, .library = library, .axis = axis, .call.kind = kind};
         double seconds = 0, spread = 1;
-        xm_status_t status;
 
         if (count > 0 && whole * sizeof(int32_t) == measured->points[count - 1].bytes) {
             continue; /* many devices: the smallest sizes are one */
         }
-        status = measure_size(&trial, whole, effort, count >= 2, &seconds, &spread, &too_long);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(measure_size(&trial, whole, effort, count >= 2, &seconds, &spread, &too_long));
         if (!too_long) {
             measured->points[count] = (xm_curve_point_t){whole * sizeof(int32_t), seconds};
             measured->spread[count++] = spread;

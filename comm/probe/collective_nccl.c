@@ -77,11 +77,7 @@ static xm_status_t keep_waiting(const nccl_t *nccl, wait_t *wait, const char *wh
                             nccl->axis.size, limit);
     }
     if (now - wait->looked > look_around && job->alive != NULL) {
-        xm_status_t status = job->alive(job->context);
-
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(job->alive(job->context));
         wait->looked = now;
     }
     (void)sched_yield();
@@ -169,10 +165,7 @@ static xm_status_t nccl_enter(xm_collective_library_t *library, const xm_collect
     xm_status_t status;
 
     nccl->axis = *axis;
-    status = share_id(nccl, &id);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(share_id(nccl, &id));
     status = xm_collective_agree(nccl->job, make_comm(nccl, id));
     if (status < 0) {
         abort_comm(nccl);
@@ -414,10 +407,7 @@ static xm_status_t open_device(nccl_t *nccl, const place_t *places)
     if (status == XM_OK) {
         status = xm_memory_queue_create(nccl->space, &nccl->queue);
     }
-    if (status == XM_OK) {
-        status = xm_memory_mark_create(nccl->space, &nccl->mark);
-    }
-    return status;
+    return status == XM_OK ? xm_memory_mark_create(nccl->space, &nccl->mark) : status;
 }
 
 /* Opens NCCL; collective. "Unsupported" means that another library may be tried. */

@@ -43,9 +43,9 @@ static xm_status_t load_module(open_module_t **open)
 static xm_status_t open_mpi(const xm_collective_job_t *job, xm_collective_library_t **library)
 {
     open_module_t *open = NULL;
-    xm_status_t status = xm_collective_agree(job, load_module(&open));
 
-    return status == XM_OK ? open(&xm_collective_host, job, library) : status;
+    XM_TRY(xm_collective_agree(job, load_module(&open)));
+    return open(&xm_collective_host, job, library);
 }
 
 static xm_status_t parse(const char *choice, int *value)

@@ -281,10 +281,7 @@ static xm_status_t add_samples(xm_probe_link_t *link, size_t bytes, int batch, b
     for (int i = 0; i < samples; ++i) {
         double start = xm_clock_seconds();
 
-        status = round_trips(link, bytes, batch, pool);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(round_trips(link, bytes, batch, pool));
         times[i] = (xm_clock_seconds() - start) / (2.0 * batch);
     }
     return XM_OK;
@@ -352,14 +349,8 @@ xm_status_t xm_probe_link_ping(xm_probe_link_t *link, const xm_probe_ping_t *pin
         if (ping->step != NULL) {
             ping->step(ping->step_arg, measured);
         }
-        status = checked_round_trip(link, bytes, &first);
-        if (status < 0) {
-            return status;
-        }
-        status = sample(link, ping, bytes, first, &seconds[measured], &spread[measured]);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(checked_round_trip(link, bytes, &first));
+        XM_TRY(sample(link, ping, bytes, first, &seconds[measured], &spread[measured]));
         ++measured;
     }
     status = announce(link, 0, 0, 0);

@@ -36,7 +36,6 @@ static xm_status_t find_symbols(xm_nccl_library_t *nccl)
 /* The library stays loaded after the process has used it: it has threads of its own. */
 xm_status_t xm_nccl_library_open(xm_nccl_library_t *nccl)
 {
-    xm_status_t status;
     int result;
 
     *nccl = (xm_nccl_library_t){.library = dlopen(library_name, RTLD_NOW | RTLD_NODELETE)};
@@ -47,10 +46,7 @@ xm_status_t xm_nccl_library_open(xm_nccl_library_t *nccl)
         return XM_UNSUPPORTED("no NCCL: %s",
                               reason != NULL ? reason : "libnccl.so.2 cannot be opened");
     }
-    status = find_symbols(nccl);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(find_symbols(nccl));
     result = nccl->ncclGetVersion(&nccl->version);
     if (result != XM_NCCL_SUCCESS) {
         return xm_nccl_error(nccl, NULL, "ncclGetVersion", result);

@@ -109,13 +109,9 @@ static xm_status_t settle_rate(xm_probe_t *probe, const xm_probe_flow_t *flows, 
 
     for (int round = 0; round < ROUNDS; ++round) {
         xm_probe_windows_t windows;
-        xm_status_t status;
 
         elapsed = xm_clock_seconds() - probe->started;
-        status = xm_probe_flows_run(probe->worker, &run, &windows);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(xm_probe_flows_run(probe->worker, &run, &windows));
         probe->elapsed = elapsed;
         best = better(best, evaluate(&windows, groups));
         if (best.spread <= XM_PROBE_TIGHT || time_left(probe) < 0 ||

@@ -174,11 +174,9 @@ xm_status_t xm_probe_state_from_text(const char *text, size_t length, const char
 {
     json_t *root;
     xm_probe_state_t *read = NULL;
-    xm_status_t status = xm_json_parse(source, text, length, &root);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(xm_json_parse(source, text, length, &root));
     /* A state of its own is filled, so the caller's is untouched when the text is bad. */
     status = xm_probe_state_create(job, &read);
     if (status == XM_OK) {

@@ -92,17 +92,12 @@ static xm_status_t check_devices(const xm_cluster_profile_params_t *params)
 /* Checks what is optional: hosts that differ, racks. */
 static xm_status_t check_network(xm_cluster_profile_params_t *params)
 {
-    xm_status_t status;
-
     /* Without a list all hosts have the same NIC. */
     for (int h = 0; params->host_nic_bandwidth != NULL && h < params->hosts; ++h) {
         char key[48];
 
         (void)snprintf(key, sizeof(key), "nic.hosts[%d]", h);
-        status = check_positive(key, params->host_nic_bandwidth[h]);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(check_positive(key, params->host_nic_bandwidth[h]));
     }
     if (params->nics_per_host < 0) {
         return XM_INVALID("nic.per_host is %d; it must be at least 1", params->nics_per_host);
@@ -135,13 +130,9 @@ static xm_status_t check_collectives(const xm_cluster_profile_params_t *params)
     }
     for (size_t i = 0; i < params->collective_count; ++i) {
         char name[40];
-        xm_status_t status;
 
         (void)snprintf(name, sizeof(name), "collectives[%zu]", i);
-        status = xm_collective_curve_check(name, &params->collectives[i]);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(xm_collective_curve_check(name, &params->collectives[i]));
         /* Quadratic, but MAX_COLLECTIVES bounds it. */
         for (size_t j = 0; j < i; ++j) {
             if (xm_collective_curve_same(&params->collectives[i], &params->collectives[j])) {
@@ -195,8 +186,6 @@ static xm_status_t check_curves(const xm_cluster_profile_params_t *params)
 /* Checks everything; the sentence has the JSON path of the first mistake, whoever made it. */
 static xm_status_t check(xm_cluster_profile_params_t *params)
 {
-    xm_status_t status;
-
     if (params->name == NULL || params->name[0] == '\0') {
         return XM_INVALID("name is empty; it must say which cluster");
     }
@@ -204,23 +193,13 @@ static xm_status_t check(xm_cluster_profile_params_t *params)
     if (params->provenance == NULL || params->provenance[0] == '\0') {
         return XM_INVALID("provenance is empty; it must say how the numbers came about");
     }
-    status = xm_cluster_profile_check_sizes(params->hosts, params->devices_per_host);
-    if (status == XM_OK) {
-        status = check_devices(params);
-    }
-    if (status == XM_OK) {
-        status = check_positive("nic.bytes_per_s", params->nic_bandwidth);
-    }
-    if (status == XM_OK) {
-        status = check_network(params);
-    }
-    if (status == XM_OK) {
-        status = check_computation(params);
-    }
-    if (status == XM_OK) {
-        status = check_curves(params);
-    }
-    return status == XM_OK ? check_collectives(params) : status;
+    XM_TRY(xm_cluster_profile_check_sizes(params->hosts, params->devices_per_host));
+    XM_TRY(check_devices(params));
+    XM_TRY(check_positive("nic.bytes_per_s", params->nic_bandwidth));
+    XM_TRY(check_network(params));
+    XM_TRY(check_computation(params));
+    XM_TRY(check_curves(params));
+    return check_collectives(params);
 }
 
 /* Puts a rounded copy in the place of a curve. Want of memory is asked for once, at the end, here

@@ -89,11 +89,8 @@ xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int h
     xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
     char note[RESIZED_SIZE];
     double share = 1.0;
-    xm_status_t status = xm_cluster_profile_check_sizes(hosts, devices_per_host);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_cluster_profile_check_sizes(hosts, devices_per_host));
     (void)snprintf(note, sizeof(note), "resized from %d x %d to %d x %d devices", params.hosts,
                    params.devices_per_host, hosts, devices_per_host);
     /* Fewer devices on a host do not get more memory each: the others are just not used. */
@@ -211,10 +208,8 @@ xm_status_t xm_cluster_profile_reorder(const xm_cluster_profile_t *profile, cons
                                        xm_cluster_profile_t **reordered)
 {
     xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
-    xm_status_t status = check_permutation(params.hosts, order);
 
-    if (status == XM_OK) {
-        status = check_racks(profile, order);
-    }
-    return status == XM_OK ? create_of_hosts(profile, &params, order, 1.0, reordered) : status;
+    XM_TRY(check_permutation(params.hosts, order));
+    XM_TRY(check_racks(profile, order));
+    return create_of_hosts(profile, &params, order, 1.0, reordered);
 }

@@ -409,11 +409,9 @@ xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const 
         return XM_ERR_INVALID_ARGUMENT;
     }
     json_t *root;
-    xm_status_t status = xm_json_parse(source, text, length, &root);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(xm_json_parse(source, text, length, &root));
     status = from_json(root, profile);
     json_decref(root);
     return status < 0 ? xm_error_prefix(status, "%s", source) : XM_OK;

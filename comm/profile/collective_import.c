@@ -186,10 +186,7 @@ static xm_status_t finish(xm_collective_table_t *table, const xm_collective_hint
         if (table->rank_count == 0) {
             return XM_MALFORMED("it does not tell how its ranks lie on hosts; --axis must");
         }
-        status = shape_of(table, &shape);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(shape_of(table, &shape));
     }
     curve.kind = (xm_collective_t)shape.kind;
     curve.hosts = shape.hosts;
@@ -213,10 +210,7 @@ static xm_status_t finish(xm_collective_table_t *table, const xm_collective_hint
     /* The curve borrows the rows; xm_collective_curve_copy() makes its own. */
     curve.points = table->rows;
     curve.count = (size_t)xm_curve_smooth(table->rows, spread, (int)table->count);
-    status = xm_collective_curve_check("the curve", &curve);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_collective_curve_check("the curve", &curve));
     made = calloc(1, sizeof(*made));
     if (made == NULL) {
         return XM_NO_MEMORY("a curve");

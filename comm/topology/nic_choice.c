@@ -263,10 +263,7 @@ xm_status_t xm_nic_choice_create(const xm_nic_choice_params_t *params, xm_nic_ch
     if (params->topology == NULL || params->slot_count < 0) {
         return XM_INVALID("NIC choice: %d local ranks, or no topology", params->slot_count);
     }
-    status = check_slots(params);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(check_slots(params));
     nics = (size_t)xm_topology_device_count(params->topology, XM_DEVICE_NIC);
     slots = (size_t)params->slot_count;
     uplinks = (size_t)xm_topology_uplink_count(params->topology);

@@ -152,14 +152,10 @@ static xm_status_t parse_entry(const char *at, size_t length, int rank, const ch
     } else {
         char what[64], text[32];
         int64_t rate = 0;
-        xm_status_t status;
 
         (void)snprintf(what, sizeof(what), "rank %d: XM_NICS: rate of %.16s", rank, nic->device);
         (void)snprintf(text, sizeof(text), "%.*s", (int)(length - name_length - 1), equals + 1);
-        status = xm_text_parse_int(what, text, 1, XM_NICS_MAX_RATE, &rate);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(xm_text_parse_int(what, text, 1, XM_NICS_MAX_RATE, &rate));
         nic->rate = (uint64_t)rate;
     }
     return XM_OK;
@@ -175,16 +171,12 @@ xm_status_t xm_nics_parse(const char *text, int rank, const char *sysfs, xm_nics
     nics->count = 0;
     for (const char *at = text;; ++at) {
         size_t length = strcspn(at, ",");
-        xm_status_t status;
 
         if (nics->count == XM_NICS_MAX) {
             return XM_MALFORMED("rank %d: XM_NICS: '%s' names more than %d devices", rank, text,
                                 XM_NICS_MAX);
         }
-        status = parse_entry(at, length, rank, sysfs, &nics->nic[nics->count]);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(parse_entry(at, length, rank, sysfs, &nics->nic[nics->count]));
         ++nics->count;
         at += length;
         if (*at == '\0') {

@@ -64,21 +64,14 @@ static xm_status_t open_endpoints(xm_worker_t *worker)
 static xm_status_t begin_watch(xm_worker_t *worker)
 {
     xm_bootstrap_guard_t guard;
-    xm_status_t status;
 
     if (worker->endpoints.of == NULL || worker->detector != NULL) {
         return XM_OK;
     }
-    status = xm_detector_create(&worker->endpoints, worker->interval, worker->counters,
-                                &worker->detector);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_detector_create(&worker->endpoints, worker->interval, worker->counters,
+                              &worker->detector));
     xm_detector_begin(worker->detector, (uint32_t)worker->generation, worker->group_rank);
-    status = xm_detector_await(worker->detector, worker->bootstrap, worker->timeout);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_detector_await(worker->detector, worker->bootstrap, worker->timeout));
     guard = xm_detector_guard(worker->detector);
     return xm_bootstrap_set_guard(worker->bootstrap, &guard);
 }

@@ -84,7 +84,6 @@ static xm_status_t check_threads(void)
 
 xm_status_t xm_worker_limits_check(int rank, int size)
 {
-    xm_status_t status = check_files(rank, size);
-
-    return status == XM_OK ? check_threads() : status;
+    XM_TRY(check_files(rank, size));
+    return check_threads();
 }

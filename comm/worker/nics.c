@@ -156,11 +156,8 @@ static void remove_key(uint64_t *offer, uint64_t index)
 static xm_status_t make_offer(const chooser_state_t *self, xm_fabric_t fabric, uint64_t *offer)
 {
     xm_nic_choice_t *choice;
-    xm_status_t status = choose(self, 1U << fabric, NULL, &choice);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(choose(self, 1U << fabric, NULL, &choice));
     offer[OFFER_NICS] = (uint64_t)xm_nic_choice_suitable(choice);
     offer[OFFER_RATE] = (uint64_t)xm_nic_choice_rate(choice, fabric == XM_FABRIC_IP);
     for (int nic = 0; nic < xm_topology_device_count(self->topology, XM_DEVICE_NIC); ++nic) {
@@ -431,11 +428,9 @@ static xm_status_t list_agreed(const chooser_state_t *self, xm_fabric_t fabric,
 {
     xm_nic_choice_t *choice;
     char *apart;
-    xm_status_t status = choose(self, 1U << fabric, NULL, &choice);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(choose(self, 1U << fabric, NULL, &choice));
     apart = list_apart(self, choice, fabric, common);
     xm_nic_choice_destroy(choice);
     if (apart == NULL) {

@@ -177,11 +177,9 @@ static xm_status_t exchange(xm_bootstrap_t *bootstrap, const char *nics, double 
     int rank = xm_bootstrap_rank(bootstrap);
     xm_nics_t own;
     card_t card;
-    xm_status_t status = xm_nics_parse(nics, rank, "/sys", &own);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_nics_parse(nics, rank, "/sys", &own));
     write_card(&own, card);
     status = xm_bootstrap_allgather(bootstrap, card, cards, sizeof(card), timeout);
     for (int r = 0; r < size && status == XM_OK; ++r) {

@@ -13,11 +13,9 @@ static xm_status_t rate_of(const char *xml, double *rate)
     xm_nic_choice_params_t params = {0};
     xm_topology_t *topology;
     xm_nic_choice_t *choice;
-    xm_status_t status = xm_topology_create_from_text(xml, 0, &topology);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_topology_create_from_text(xml, 0, &topology));
     params.topology = topology;
     status = xm_nic_choice_create(&params, &choice);
     if (status == XM_OK) {

@@ -254,11 +254,8 @@ xm_status_t xm_worker_slots_exchange(xm_worker_slots_t *slots, xm_bootstrap_t *b
     while (slots->host_of[lowest] != slots->host_of[rank]) {
         ++lowest;
     }
-    status = check_settings(lowest == rank);
-    if (status == XM_OK) {
-        status = exchange_topologies(slots, bootstrap, lowest == rank, timeout);
-    }
-    return status;
+    XM_TRY(check_settings(lowest == rank));
+    return exchange_topologies(slots, bootstrap, lowest == rank, timeout);
 }
 
 /* Frees what an exchange has made, also after a failure half way. */

@@ -90,10 +90,7 @@ xm_status_t xm_worker_open_metrics(xm_worker_t *worker)
     if (params.path[0] == '\0') {
         return XM_OK;
     }
-    status = check_pattern(worker, params.path);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(check_pattern(worker, params.path));
     /* Only pointers are collected here: the metrics copy the names. */
     hosts = calloc((size_t)size, sizeof(*hosts));
     if (hosts == NULL) {

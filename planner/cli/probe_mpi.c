@@ -181,10 +181,7 @@ static xm_status_t run_job(const options_t *o)
 
     (void)MPI_Comm_rank(MPI_COMM_WORLD, &job.rank);
     (void)MPI_Comm_size(MPI_COMM_WORLD, &job.ranks);
-    status = job.rank == 0 ? xm_file_check_output("--output", o->output) : XM_OK;
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(job.rank == 0 ? xm_file_check_output("--output", o->output) : XM_OK);
     host_of = calloc((size_t)job.ranks, sizeof(*host_of));
     XM_NEED_MEMORY(host_of, "%d ranks", job.ranks);
     job.host_of = host_of;

@@ -144,11 +144,9 @@ static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t 
             return XM_INVALID(
                 "--alpha, --beta and --force-data-parallel are for --cost-model alpa");
         }
-        status = ap_command_load_cluster(o->cluster, 0, 0, o->overlap, profile);
-        if (status == XM_OK) {
-            status = check_fits(o, mesh, *profile);
-        }
-        return status == XM_OK ? ap_cost_model_create_profile(*profile, model) : status;
+        XM_TRY(ap_command_load_cluster(o->cluster, 0, 0, o->overlap, profile));
+        XM_TRY(check_fits(o, mesh, *profile));
+        return ap_cost_model_create_profile(*profile, model);
     }
     if (o->overlap >= 0) {
         return XM_INVALID("--overlap is for --cost-model profile; the alpa model knows none");

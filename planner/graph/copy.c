@@ -36,16 +36,11 @@ xm_status_t ap_op_open(ap_graph_t *graph, ap_op_t *op, int operands, int results
 /* Copies an operator with all that it points at, but its label. */
 static xm_status_t copy_op(const ap_op_t *from, ap_graph_t *graph, ap_op_t *op)
 {
-    xm_status_t status;
-
     *op = *from;
     op->label = NULL;
     op->name = ap_graph_keep_name(graph, from->name);
-    status = op->name == NULL ? XM_NO_MEMORY("the operator '%s'", from->name)
-                              : ap_op_open(graph, op, from->operand_count, from->result_count);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(op->name == NULL ? XM_NO_MEMORY("the operator '%s'", from->name)
+                            : ap_op_open(graph, op, from->operand_count, from->result_count));
     memcpy(op->operands, from->operands,
            (2 * (size_t)op->operand_count + 3 * (size_t)op->result_count) * sizeof(int));
     return ap_sharding_rule_copy(&from->rule, &op->rule);

@@ -173,11 +173,8 @@ static xm_status_t bounding_pass_all(ap_stage_table_t *table,
             int range = first * table->layers + last;
             bool asked = table->same_as[range] == range &&
                          ap_stage_table_may_have(table, first, last, -1, NULL);
-            xm_status_t status = asked ? bounding_pass(table, first, last) : XM_OK;
 
-            if (status != XM_OK) {
-                return status;
-            }
+            XM_TRY(asked ? bounding_pass(table, first, last) : XM_OK);
         }
     }
     return XM_OK;

@@ -99,11 +99,8 @@ static xm_status_t cut_segments(maker_t *m)
 {
     int turn = m->live_ranges->turn, wanted = m->alike->period, start = 0;
     double *crossing = NULL;
-    xm_status_t status = find_crossing(m, &crossing);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(find_crossing(m, &crossing));
     wanted = wanted > 0 ? wanted : (int)ceil(sqrt(turn));
     while (start < turn) {
         int cut = start + wanted - 1;
@@ -511,10 +508,7 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
     live_ranges->spare = xm_arena_get(arena, (size_t)m.ops, sizeof(bool));
     live_ranges->segment = xm_arena_get(arena, (size_t)m.ops, sizeof(int));
     m.barred = xm_arena_get(arena, (size_t)alike->classes, sizeof(bool));
-    status = arena->failed ? XM_NO_MEMORY("the live ranges of tensors") : list_users(&m);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(arena->failed ? XM_NO_MEMORY("the live ranges of tensors") : list_users(&m));
     for (live_ranges->turn = 0; live_ranges->turn < m.ops; ++live_ranges->turn) {
         if (ap_graph_op(graph, live_ranges->turn)->phase == AP_PHASE_BACKWARD) {
             break;

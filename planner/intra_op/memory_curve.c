@@ -176,11 +176,8 @@ xm_status_t ap_memory_curve_plot(const ap_memory_curve_t *curve, const ap_graph_
                                  const char *title, const char *path)
 {
     figure_t figure = {.curve = curve};
-    xm_status_t status = xm_file_create(path, &figure.file);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(xm_file_create(path, &figure.file));
     figure.peak = ap_memory_curve_peak(curve);
     figure.most = ap_memory_curve_sum(curve, figure.peak, curve->parts);
     xm_svg_begin(figure.file, WIDTH, HEIGHT, "Memory of one device");

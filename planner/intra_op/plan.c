@@ -524,11 +524,9 @@ xm_status_t ap_shard_problem_network(const ap_shard_problem_t *problem,
     ap_shard_options_t used = *options;
     double has = ap_cost_mesh_memory(problem->params.mesh);
     ap_shard_network_t *network;
-    xm_status_t status = ap_memory_budget_check(&used.memory, has);
+    xm_status_t status;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_memory_budget_check(&used.memory, has));
     used.memory_limit =
         used.memory.limit > 0 || has > 0 ? ap_memory_budget_usable(&used.memory, has) : 0;
     used.every_layer = layers_differ(problem, &used, used.memory_limit > 0,

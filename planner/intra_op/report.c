@@ -103,23 +103,18 @@ static xm_status_t add_op(builder_t *b, int o)
         int tensor = ap_op_tensor(op, on->term);
         /* Gradients are summed over the micro-batches first, so their collectives run once. */
         bool once = ap_price_is_once(graph, op, on->term);
-        xm_status_t status;
 
         if (is_reduced_with_others(b, &priced, o, on->term)) {
             continue;
         }
-        status = add_transfer(b, (ap_shard_transfer_t){.kind = on->kind,
-                                                       .axes = on->axes,
-                                                       .op = o,
-                                                       .tensor = tensor,
-                                                       .gradient = ap_price_is_parameter_gradient(
-                                                           graph, op, on->term),
-                                                       .bytes = on->bytes,
-                                                       .runs = (once ? 1 : times) * op->repeat});
-
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(add_transfer(b, (ap_shard_transfer_t){
+                                   .kind = on->kind,
+                                   .axes = on->axes,
+                                   .op = o,
+                                   .tensor = tensor,
+                                   .gradient = ap_price_is_parameter_gradient(graph, op, on->term),
+                                   .bytes = on->bytes,
+                                   .runs = (once ? 1 : times) * op->repeat}));
     }
     return XM_OK;
 }
@@ -211,21 +206,16 @@ static xm_status_t add_reshard(builder_t *b, int use)
                           ap_graph_tensor_bytes(b->solution->graph, of->tensor),
                           b->solution->made[of->tensor], of->used, steps, &count);
     for (int s = 0; s < count; ++s) {
-        xm_status_t status;
-
         if (steps[s].slice || was_at(b, use, steps[s].after)) {
             continue;
         }
-        status = add_transfer(b, (ap_shard_transfer_t){.kind = steps[s].kind,
-                                                       .axes = 1U << steps[s].axis,
-                                                       .reshard = true,
-                                                       .op = of->op,
-                                                       .tensor = of->tensor,
-                                                       .bytes = steps[s].bytes,
-                                                       .runs = of->runs});
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(add_transfer(b, (ap_shard_transfer_t){.kind = steps[s].kind,
+                                                     .axes = 1U << steps[s].axis,
+                                                     .reshard = true,
+                                                     .op = of->op,
+                                                     .tensor = of->tensor,
+                                                     .bytes = steps[s].bytes,
+                                                     .runs = of->runs}));
     }
     return XM_OK;
 }

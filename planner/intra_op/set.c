@@ -220,19 +220,13 @@ static xm_status_t fill_op(ap_shard_problem_t *p, ap_strategy_table_t *set)
     bool own = alpa && p->params.filter == NULL;
     const ap_strategy_options_t options = {.scatter = !own,
                                            .all_axes = own && op.op->kind == AP_OP_EINSUM};
-    xm_status_t status = ap_strategy_enumerate(&op.site, &options, &set->strategies);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_strategy_enumerate(&op.site, &options, &set->strategies));
     if (!ap_strategy_list_demand(p->params.graph, op.op, p->params.mesh, &set->strategies) &&
         set->strategies.count != 0) {
         return unmet(p, op.op->results[0]);
     }
-    status = keep_liked(p, op.op, &set->strategies);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(keep_liked(p, op.op, &set->strategies));
     set->count = set->strategies.count;
     set->costs = xm_arena_get(&p->arena, (size_t)set->count, sizeof(*set->costs));
     if (set->costs == NULL) {

@@ -145,8 +145,8 @@ xm_status_t xm_mirrors_find(xm_mirrors_t *self, int tile, bool compares, uint64_
 
     *found = one->elements;
     if (!compares) {
-        status = xm_memory_copy(self->space, one->shadow, one->about.tile, one->about.bytes);
-        return status == XM_OK ? xm_mirrors_read(self, tile) : status;
+        XM_TRY(xm_memory_copy(self->space, one->shadow, one->about.tile, one->about.bytes));
+        return xm_mirrors_read(self, tile);
     }
     status = run(self, one, "xm_mirror_find");
     *found = 0;

@@ -156,11 +156,7 @@ static xm_status_t cut_dimension(xm_layout_t *layout, int dim, const int64_t *gi
                           parts);
     }
     if (layout->partition == XM_PARTITION_EVEN) {
-        xm_status_t status = check_divides(layout, dim);
-
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(check_divides(layout, dim));
     }
     cut = layout->cuts[dim];
     cut_range(layout, dim, 0, 0, layout->shape[dim], &cut);

@@ -117,10 +117,7 @@ xm_status_t xm_mesh_create(int axes, const int *sizes, const int *ranks, xm_mesh
     if (XM_IS_NULL(mesh) || (axes > 0 && XM_IS_NULL(sizes))) {
         return XM_ERR_INVALID_ARGUMENT;
     }
-    status = check_sizes(axes, sizes, &size);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(check_sizes(axes, sizes, &size));
     created = calloc(1, sizeof(*created));
     if (created == NULL) {
         return XM_NO_MEMORY("a mesh");

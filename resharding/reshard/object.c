@@ -500,11 +500,9 @@ void xm_reshard_cancel(xm_reshard_t *reshard)
 
 xm_status_t xm_reshard_verify(xm_reshard_t *reshard, int64_t deadline)
 {
-    xm_status_t status = XM_IS_NULL(reshard) ? XM_ERR_INVALID_ARGUMENT : check_made(reshard);
+    xm_status_t status;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(XM_IS_NULL(reshard) ? XM_ERR_INVALID_ARGUMENT : check_made(reshard));
     status = xm_executor_verify(reshard->worker, reshard->executor, or_default(reshard, deadline));
     if (status < 0 && status != XM_ERR_CORRUPT) {
         /* Hashes may still come. */

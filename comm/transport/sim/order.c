@@ -250,11 +250,8 @@ static xm_status_t fill_slots(const xm_sim_fabric_t *fabric, xm_sim_order_t *ord
 
     for (size_t s = 0; s < order->count; ++s) {
         size_t *entry;
-        xm_status_t status = check_slot(fabric, &slots[s], s);
 
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(check_slot(fabric, &slots[s], s));
         entry = find(order, slots[s].order);
         if (*entry != nothing) {
             return XM_INVALID("slots %zu and %zu of the order both have number %" PRIu64, *entry, s,
@@ -345,17 +342,13 @@ xm_status_t xm_sim_fabric_set_order(xm_sim_fabric_t *fabric, const xm_sim_slot_t
                                     size_t count)
 {
     xm_sim_order_t *order = NULL;
-    xm_status_t status;
 
     if (fabric->order != NULL && fabric->order->waiting > 0) {
         return XM_INVALID("%zu messages still wait for their turn in the previous order",
                           fabric->order->waiting);
     }
     if (count > 0) {
-        status = create(fabric, slots, count, &order);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(create(fabric, slots, count, &order));
     }
     xm_sim_order_destroy(fabric->order);
     fabric->order = order;

@@ -334,9 +334,9 @@ static xm_status_t open_failover(xm_ucx_transport_t *self)
     if (self->epoll < 0) {
         return XM_OK;
     }
-    status = xm_rails_timer_open(&self->base);
-    status = status == XM_OK ? watch_fd(self, self->base.timer_fd) : status;
-    return status == XM_OK ? watch_fd(self, self->watch.fd) : status;
+    XM_TRY(xm_rails_timer_open(&self->base));
+    XM_TRY(watch_fd(self, self->base.timer_fd));
+    return watch_fd(self, self->watch.fd);
 }
 
 /* Second half of creation. The transport owns `addresses` from here on, also on failure, since

@@ -414,11 +414,8 @@ xm_status_t xm_ucx_rail_devices(char **devices)
     xm_ucx_rail_t rail = {0};
     size_t length = 0, size;
     char *report;
-    xm_status_t status = open_context(&rail, &params);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(open_context(&rail, &params));
     report = report_of(rail.context, NULL);
     ucp_cleanup(rail.context);
     if (report == NULL) {
@@ -466,13 +463,9 @@ xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t *pa
                                          .thread_mode = UCS_THREAD_MODE_SERIALIZED};
     const char *step = "worker";
     ucs_status_t ucs_status;
-    xm_status_t status;
 
     *rail = (xm_ucx_rail_t){.event_fd = -1};
-    status = open_context(rail, params);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(open_context(rail, params));
     ucs_status = ucp_worker_create(rail->context, &worker_params, &rail->worker);
     if (ucs_status != UCS_OK) {
         goto cleanup_context;

@@ -74,14 +74,8 @@ static xm_status_t agree(xm_verbs_transport_t *self, xm_verbs_peer_t *peer,
     peer->slots = theirs->slots;
     peer->slot_size = theirs->slot_size;
     for (int rail = 0; rail < rails && peer->base.rank != self->base.base.rank; ++rail) {
-        xm_status_t status;
-
         memcpy(peer->there[rail], theirs->port[rail].name, sizeof(peer->there[rail]));
-        status = agree_on_rail(self, peer, theirs, rail);
-
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(agree_on_rail(self, peer, theirs, rail));
     }
     return XM_OK;
 }

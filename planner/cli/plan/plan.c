@@ -411,12 +411,9 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
         o->row.given = xm_cli_given(cli, efforts[i]) ? efforts[i] : o->row.given;
     }
     if (o->request != NULL) {
-        xm_status_t status = refuse(cli, asking, "request");
-
-        if (status == XM_OK) {
-            status = refuse(cli, inputs, "request");
-        }
-        return status == XM_OK ? answer(o) : status;
+        XM_TRY(refuse(cli, asking, "request"));
+        XM_TRY(refuse(cli, inputs, "request"));
+        return answer(o);
     }
     return o->like != NULL && input ? run_like(cli, o) : run_own(cli, o);
 }

@@ -427,10 +427,7 @@ static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
         xm_status_t status;
 
         if (!of->needed) {
-            status = note_instance(b, of, values, NULL);
-            if (status != XM_OK) {
-                return status;
-            }
+            XM_TRY(note_instance(b, of, values, NULL));
             continue;
         }
         if (hlo_slice_is(of->opcode, "parameter")) {
@@ -439,10 +436,7 @@ static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
                 return hlo_error(&b->module->text, of->at,
                                  "parameter %d gets an argument of another type", (int)of->number);
             }
-            status = note_instance(b, of, values, values[i]);
-            if (status != XM_OK) {
-                return status;
-            }
+            XM_TRY(note_instance(b, of, values, values[i]));
             continue;
         }
         operands =

@@ -209,11 +209,9 @@ static xm_status_t step(xm_pipe_t *pipe)
 
     switch (pipe->stage) {
     case XM_PIPE_STAGE_CHALLENGE:
-        status = xm_pipe_read_challenge(pipe->in, pipe->other.nonce);
-        if (status == XM_OK) {
-            status = say_hello(pipe);
-        }
-        return status == XM_OK ? wait_for(pipe, XM_PIPE_STAGE_HELLO, XM_PIPE_HELLO_SIZE) : status;
+        XM_TRY(xm_pipe_read_challenge(pipe->in, pipe->other.nonce));
+        XM_TRY(say_hello(pipe));
+        return wait_for(pipe, XM_PIPE_STAGE_HELLO, XM_PIPE_HELLO_SIZE);
     case XM_PIPE_STAGE_HELLO:
         status = xm_pipe_read_hello(pipe->in, &pipe->secret, pipe->sender ? "receiver" : "sender",
                                     pipe->own.nonce, &pipe->other);
@@ -458,10 +456,7 @@ xm_status_t xm_pipe_accept(xm_pipe_listener_t *listener, xm_pipe_t **pipe)
             if (fd < 0) {
                 continue;
             }
-            status = receive_guest(listener, fd, guest);
-            if (status < 0) {
-                return status;
-            }
+            XM_TRY(receive_guest(listener, fd, guest));
         }
         status = xm_pipe_shake_hands(*guest);
         if (status == XM_OK) {
