@@ -23,9 +23,8 @@ xm_status_t rb_lanes_add(rb_lanes_t *lanes, int lane, const rb_bar_t *bar)
 {
     rb_lane_t *grows = &lanes->lanes[lane];
 
-    if (!xm_array_reserve(&grows->bars, &grows->capacity, grows->count + 1, sizeof(*bar))) {
-        return XM_NO_MEMORY("the figure");
-    }
+    XM_NEED_MEMORY(xm_array_reserve(&grows->bars, &grows->capacity, grows->count + 1, sizeof(*bar)),
+                   "the figure");
     grows->bars[grows->count++] = *bar;
     return XM_OK;
 }

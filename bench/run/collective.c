@@ -27,9 +27,7 @@ xm_status_t rb_share_status(xm_worker_t *worker, xm_status_t mine)
     outcome_t *all = malloc((size_t)size * sizeof(*all));
     xm_status_t status;
 
-    if (all == NULL) {
-        return XM_NO_MEMORY("the outcomes of %d ranks", size);
-    }
+    XM_NEED_MEMORY(all, "the outcomes of %d ranks", size);
     if (mine < 0) {
         (void)snprintf(own.sentence, sizeof(own.sentence), "%s", xm_last_error());
     }

@@ -107,9 +107,7 @@ static xm_status_t compare_clocks(xm_bootstrap_t *bootstrap, double timeout, xm_
     int64_t low = INT64_MIN, high = INT64_MAX, before = 0;
     xm_status_t status = XM_OK;
 
-    if (all == NULL) {
-        return XM_NO_MEMORY("the clocks of %d ranks", size);
-    }
+    XM_NEED_MEMORY(all, "the clocks of %d ranks", size);
     for (int round = 0; status == XM_OK && round < ROUNDS; ++round) {
         int64_t begin = xm_clock_read_ns(CLOCK_REALTIME), end, theirs;
 
@@ -147,9 +145,7 @@ static xm_status_t gather_cards(xm_bootstrap_t *bootstrap, double timeout, xm_re
         return XM_OK;
     }
     all = malloc((size_t)self->ranks * XM_CARD_SIZE);
-    if (all == NULL) {
-        return XM_NO_MEMORY("the cards of %d ranks", self->ranks);
-    }
+    XM_NEED_MEMORY(all, "the cards of %d ranks", self->ranks);
     xm_card_encode(&mine, own);
     status = xm_bootstrap_allgather(bootstrap, own, all, XM_CARD_SIZE, timeout);
     for (int r = 0; status == XM_OK && r < self->ranks; ++r) {
@@ -244,9 +240,7 @@ static xm_status_t gather_findings(xm_bootstrap_t *bootstrap, double timeout, xm
         return add_all(self, own, 0, 0);
     }
     blob = malloc(count * XM_FINDING_SIZE + 1);
-    if (blob == NULL) {
-        return XM_NO_MEMORY("%zu findings", count);
-    }
+    XM_NEED_MEMORY(blob, "%zu findings", count);
     for (size_t i = 0; i < count; ++i) {
         xm_finding_encode(xm_findings_get(own, (int)i), blob + i * XM_FINDING_SIZE);
     }
@@ -335,9 +329,7 @@ xm_status_t xm_report_create(xm_bootstrap_t *bootstrap, double timeout,
     xm_report_t *self = calloc(1, sizeof(*self));
     xm_status_t status;
 
-    if (self == NULL) {
-        return XM_NO_MEMORY("a check-up");
-    }
+    XM_NEED_MEMORY(self, "a check-up");
     self->ranks = bootstrap != NULL ? xm_bootstrap_size(bootstrap) : 1;
     self->cards = calloc((size_t)self->ranks, sizeof(*self->cards));
     status = self->cards != NULL ? examine(bootstrap, timeout, params, self)

@@ -81,9 +81,7 @@ xm_status_t xm_courier_create(const xm_endpoints_t *endpoints, xm_courier_t **co
     size_t size = (size_t)endpoints->size;
     int buffer = RECEIVE_BUFFER;
 
-    if (self == NULL) {
-        return XM_NO_MEMORY("the ways to %zu ranks", size);
-    }
+    XM_NEED_MEMORY(self, "the ways to %zu ranks", size);
     *self = (xm_courier_t){.endpoints = endpoints,
                            .frame_size = xm_frame_max_size(endpoints->size),
                            .guest_count = endpoints->size + STRANGERS,

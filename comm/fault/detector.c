@@ -539,9 +539,7 @@ xm_status_t xm_detector_create(const xm_endpoints_t *endpoints, double interval,
     xm_detector_t *self = calloc(1, sizeof(*self));
     xm_status_t status;
 
-    if (self == NULL) {
-        return XM_NO_MEMORY("a detector");
-    }
+    XM_NEED_MEMORY(self, "a detector");
     self->endpoints = endpoints;
     self->counters = counters;
     self->interval = (int64_t)((interval > 0.0 ? interval : DEFAULT_INTERVAL_S) * 1e9);

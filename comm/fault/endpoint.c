@@ -78,9 +78,7 @@ static xm_status_t exchange_addresses(xm_endpoints_t *endpoints, xm_bootstrap_t 
     uint8_t own[XM_ADDRESS_BYTES], *all = malloc((size_t)endpoints->size * sizeof(own));
     xm_status_t status = xm_bootstrap_own_address(bootstrap, &address);
 
-    if (all == NULL) {
-        return XM_NO_MEMORY("%d addresses", endpoints->size);
-    }
+    XM_NEED_MEMORY(all, "%d addresses", endpoints->size);
     if (status == XM_OK) {
         xm_address_write(&address, own);
         status = xm_bootstrap_allgather(bootstrap, own, all, sizeof(own), timeout);
@@ -233,9 +231,7 @@ xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstr
     /* A rank that fails here has not taken part; its caller aborts the bootstrap, which tells the
      * others. */
     endpoints->of = calloc((size_t)endpoints->size, sizeof(*endpoints->of));
-    if (endpoints->of == NULL) {
-        return XM_NO_MEMORY("%d endpoints", endpoints->size);
-    }
+    XM_NEED_MEMORY(endpoints->of, "%d endpoints", endpoints->size);
     xm_bootstrap_attend(bootstrap, XM_LIVENESS_SILENT * interval);
     status = exchange_addresses(endpoints, bootstrap, timeout);
     if (status == XM_OK) {

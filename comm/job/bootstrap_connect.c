@@ -161,9 +161,7 @@ static xm_status_t check_welcome(search_t *search, const xm_bootstrap_challenge_
     }
     self->peers[0].pid = welcome.identity.pid;
     self->peers[0].host = strdup(welcome.identity.host);
-    if (self->peers[0].host == NULL) {
-        return XM_NO_MEMORY("the name of rank 0");
-    }
+    XM_NEED_MEMORY(self->peers[0].host, "the name of rank 0");
     return XM_OK;
 }
 

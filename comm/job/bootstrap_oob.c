@@ -135,9 +135,7 @@ xm_status_t xm_bootstrap_create_oob(const xm_oob_t *given, xm_bootstrap_t **boot
         return XM_INVALID("xm_oob_t: rank %d of %d", oob->rank, oob->size);
     }
     self = calloc(1, sizeof(*self));
-    if (self == NULL) {
-        return XM_NO_MEMORY("a bootstrap");
-    }
+    XM_NEED_MEMORY(self, "a bootstrap");
     self->token = calloc(1, (size_t)oob->size + 1);
     if (self->token == NULL) {
         free(self);

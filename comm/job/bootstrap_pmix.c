@@ -102,9 +102,7 @@ static xm_status_t table_post(void *context, const void *send, void *receive, si
     pmix_status_t status;
     xm_status_t published;
 
-    if (request == NULL) {
-        return XM_NO_MEMORY("a PMIx request");
-    }
+    XM_NEED_MEMORY(request, "a PMIx request");
     request->pmix = pmix;
     request->next = pmix->requests;
     pmix->requests = request;
@@ -272,9 +270,7 @@ static xm_status_t connect_to_launcher(pmix_t **pmix)
     pmix_status_t connected;
     xm_status_t status;
 
-    if (self == NULL) {
-        return XM_NO_MEMORY("PMIx");
-    }
+    XM_NEED_MEMORY(self, "PMIx");
     status = open_library(&self->library);
     if (status < 0) {
         goto free_self;

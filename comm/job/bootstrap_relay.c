@@ -45,9 +45,7 @@ static xm_status_t compare_stacks(xm_bootstrap_t *bootstrap, double deadline, bo
     uint64_t own = own_stack(), *all = malloc(size * sizeof(*all));
     xm_status_t status;
 
-    if (all == NULL) {
-        return XM_NO_MEMORY("the hosts of %zu ranks", size);
-    }
+    XM_NEED_MEMORY(all, "the hosts of %zu ranks", size);
     /* Never read as a number: equal bytes mean the same machine. */
     status =
         xm_bootstrap_allgather(bootstrap, &own, all, sizeof(own), deadline - xm_clock_seconds());
@@ -87,9 +85,7 @@ static xm_status_t share_card(xm_bootstrap_t *bootstrap, xm_bootstrap_card_t *ca
     uint8_t own[XM_BOOTSTRAP_CARD_SIZE], *all = malloc(size * sizeof(own));
     xm_status_t status;
 
-    if (all == NULL) {
-        return XM_NO_MEMORY("the cards of %zu ranks", size);
-    }
+    XM_NEED_MEMORY(all, "the cards of %zu ranks", size);
     xm_bootstrap_card_encode(card, own);
     status =
         xm_bootstrap_allgather(bootstrap, own, all, sizeof(own), deadline - xm_clock_seconds());

@@ -139,9 +139,7 @@ static xm_status_t admit(reception_t *reception, stranger_t *stranger,
                            xm_bootstrap_peer_name(self, identity->rank, name, sizeof(name)));
     }
     peer->host = strdup(identity->host);
-    if (peer->host == NULL) {
-        return XM_NO_MEMORY("the name of rank %d", identity->rank);
-    }
+    XM_NEED_MEMORY(peer->host, "the name of rank %d", identity->rank);
     /* Rank 0's own proof is made now, while the rank's nonce is at hand; it is sent with the
      * welcome. */
     xm_bootstrap_identify(self, &own);

@@ -447,9 +447,7 @@ xm_status_t xm_bootstrap_tcp_create(int rank, int size, const xm_job_secret_t *s
 {
     xm_bootstrap_tcp_t *created = calloc(1, sizeof(*created));
 
-    if (created == NULL) {
-        return XM_NO_MEMORY("a bootstrap");
-    }
+    XM_NEED_MEMORY(created, "a bootstrap");
     created->base.ops = &tcp_ops;
     created->base.rank = rank;
     created->base.size = size;

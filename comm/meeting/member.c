@@ -60,9 +60,7 @@ static xm_status_t keep(xm_meeting_t *self)
 
     XM_TRY(xm_note_read(link_of(self), &note));
     kept = malloc(sizeof(*kept) + note.length);
-    if (kept == NULL) {
-        return XM_NO_MEMORY("a note of %zu bytes", note.length);
-    }
+    XM_NEED_MEMORY(kept, "a note of %zu bytes", note.length);
     memset(&kept->in_meeting, 0, sizeof(kept->in_meeting));
     memcpy(kept->bytes, note.bytes, note.length);
     kept->note = note;
@@ -277,9 +275,7 @@ xm_status_t xm_meeting_join(const xm_meeting_params_t *params, xm_meeting_t **me
                           own.rank, own.size);
     }
     self = calloc(1, sizeof(*self));
-    if (self == NULL) {
-        return XM_NO_MEMORY("a meeting");
-    }
+    XM_NEED_MEMORY(self, "a meeting");
     (void)pthread_mutex_init(&self->lock, NULL);
     xm_list_init(&self->kept);
     self->table = (xm_oob_t){.struct_size = sizeof(self->table),

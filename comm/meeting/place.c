@@ -319,9 +319,7 @@ xm_status_t xm_place_open(const char *address, const char *secret, xm_place_t **
     }
     XM_TRY(xm_note_address(address, &env));
     self = calloc(1, sizeof(*self));
-    if (self == NULL) {
-        return XM_NO_MEMORY("a meeting's place");
-    }
+    XM_NEED_MEMORY(self, "a meeting's place");
     self->epoll = self->listener = -1;
     xm_list_init(&self->worlds);
     xm_list_init(&self->rounds);

@@ -132,9 +132,7 @@ static xm_status_t cuda_queue_create(xm_memory_space_t *base, xm_memory_queue_t 
     xm_cuda_queue_t *made = malloc(sizeof(*made));
     xm_status_t status;
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a queue");
-    }
+    XM_NEED_MEMORY(made, "a queue");
     made->base.space = base;
     status = xm_cuda_enter(space);
     if (status == XM_OK) {
@@ -187,9 +185,7 @@ static xm_status_t cuda_mark_create(xm_memory_space_t *base, xm_memory_mark_t **
     xm_cuda_mark_t *made = malloc(sizeof(*made));
     xm_status_t status;
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a mark");
-    }
+    XM_NEED_MEMORY(made, "a mark");
     *made = (xm_cuda_mark_t){.base.space = base};
     status = xm_cuda_enter(space);
     if (status == XM_OK) {
@@ -362,9 +358,7 @@ xm_status_t xm_memory_cuda_of(const xm_memory_place_t *place, xm_memory_space_t 
     xm_cuda_space_t *made = calloc(1, sizeof(*made));
     xm_status_t status;
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a memory space");
-    }
+    XM_NEED_MEMORY(made, "a memory space");
     made->base = (xm_memory_space_t){.ops = &cuda_ops, .device = place->device};
     status = xm_cuda_driver_open(&made->driver);
     if (status == XM_OK) {

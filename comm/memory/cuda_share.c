@@ -75,9 +75,7 @@ static xm_status_t open_other(xm_cuda_space_t *space, const xm_memory_share_t *s
 
     if (opened == NULL) {
         opened = malloc(sizeof(*opened));
-        if (opened == NULL) {
-            return XM_NO_MEMORY("opening another process's memory");
-        }
+        XM_NEED_MEMORY(opened, "opening another process's memory");
         opened->share = *share;
         memcpy(handle.reserved, share->handle, sizeof(handle.reserved));
         status = xm_cuda_check(

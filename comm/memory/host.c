@@ -17,9 +17,7 @@ static xm_status_t host_allocate(xm_memory_space_t *space, size_t bytes, void **
     void *made = aligned_alloc(LINE, (bytes + LINE - 1) / LINE * LINE);
 
     (void)space;
-    if (made == NULL) {
-        return XM_NO_MEMORY("%zu bytes", bytes);
-    }
+    XM_NEED_MEMORY(made, "%zu bytes", bytes);
     *address = made;
     return XM_OK;
 }
@@ -62,9 +60,7 @@ static xm_status_t host_queue_create(xm_memory_space_t *space, xm_memory_queue_t
 {
     xm_memory_queue_t *made = malloc(sizeof(*made));
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a queue");
-    }
+    XM_NEED_MEMORY(made, "a queue");
     made->space = space;
     *queue = made;
     return XM_OK;
@@ -105,9 +101,7 @@ static xm_status_t host_mark_create(xm_memory_space_t *space, xm_memory_mark_t *
 {
     xm_memory_mark_t *made = malloc(sizeof(*made));
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a mark");
-    }
+    XM_NEED_MEMORY(made, "a mark");
     made->space = space;
     *mark = made;
     return XM_OK;
@@ -169,9 +163,7 @@ xm_status_t xm_memory_host_create(xm_memory_space_t **space)
 {
     xm_memory_space_t *made = malloc(sizeof(*made));
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a memory space");
-    }
+    XM_NEED_MEMORY(made, "a memory space");
     *made = (xm_memory_space_t){.ops = &host_ops, .device = -1, .name = "host"};
     *space = made;
     return XM_OK;

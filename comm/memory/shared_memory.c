@@ -178,9 +178,7 @@ xm_status_t xm_shared_memory_create(uint64_t length, xm_shared_memory_t **memory
         return XM_INVALID("a shared memory cannot have %" PRIu64 " bytes", length);
     }
     created = calloc(1, sizeof(*created));
-    if (created == NULL) {
-        return XM_NO_MEMORY("a shared memory");
-    }
+    XM_NEED_MEMORY(created, "a shared memory");
     created->length = length;
     created->room = in_pages(length);
     status = make_file(created);

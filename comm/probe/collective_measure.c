@@ -55,9 +55,7 @@ xm_status_t xm_collective_agree(const xm_collective_job_t *job, xm_status_t stat
         (void)snprintf(own.sentence, sizeof(own.sentence), "%s", xm_last_error());
     }
     all = calloc((size_t)job->ranks, sizeof(*all));
-    if (all == NULL) {
-        return XM_NO_MEMORY("the fault statuses of %d ranks", job->ranks);
-    }
+    XM_NEED_MEMORY(all, "the fault statuses of %d ranks", job->ranks);
     shared = job->allgather(job->context, &own, all, sizeof(own));
     failed = shared == XM_OK ? worst(all, job->ranks) : -1;
     if (failed >= 0) {
@@ -84,9 +82,7 @@ static xm_status_t find_grid(const xm_collective_job_t *job, int *hosts, int *de
     int *count = calloc((size_t)job->ranks, sizeof(*count));
     xm_status_t status = XM_OK;
 
-    if (count == NULL) {
-        return XM_NO_MEMORY("%d hosts", job->ranks);
-    }
+    XM_NEED_MEMORY(count, "%d hosts", job->ranks);
     *hosts = 0;
     for (int r = 0; r < job->ranks; ++r) {
         int host = job->host_of[r];
@@ -269,9 +265,7 @@ static xm_status_t prepare(trial_t *trial, size_t whole)
     }
     most = trial->in_count > trial->out_count ? trial->in_count : trial->out_count;
     trial->host = calloc(most, sizeof(int32_t));
-    if (trial->host == NULL) {
-        return XM_NO_MEMORY("a tensor of %zu bytes", most * sizeof(int32_t));
-    }
+    XM_NEED_MEMORY(trial->host, "a tensor of %zu bytes", most * sizeof(int32_t));
     status = ops->allocate(trial->library, trial->in_count * sizeof(int32_t), &trial->in);
     if (status == XM_OK) {
         status = ops->allocate(trial->library, trial->out_count * sizeof(int32_t), &trial->out);

@@ -163,9 +163,7 @@ static xm_status_t check_permutation(int hosts, const int *order)
     int *place = malloc((size_t)hosts * sizeof(*place));
     xm_status_t status = XM_OK;
 
-    if (place == NULL) {
-        return XM_NO_MEMORY("an order of %d hosts", hosts);
-    }
+    XM_NEED_MEMORY(place, "an order of %d hosts", hosts);
     for (int h = 0; h < hosts; ++h) {
         place[h] = -1;
     }

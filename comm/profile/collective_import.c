@@ -55,10 +55,9 @@ xm_status_t xm_table_add_rank(xm_collective_table_t *table, int group, const cha
     if (table->rank_count == XM_TABLE_RANKS) {
         return XM_MALFORMED("more than %d ranks", XM_TABLE_RANKS);
     }
-    if (!xm_array_reserve(&table->ranks, &table->rank_room, table->rank_count + 1,
-                          sizeof(*ranks))) {
-        return XM_NO_MEMORY("%zu ranks", table->rank_count + 1);
-    }
+    XM_NEED_MEMORY(
+        xm_array_reserve(&table->ranks, &table->rank_room, table->rank_count + 1, sizeof(*ranks)),
+        "%zu ranks", table->rank_count + 1);
     ranks = &table->ranks[table->rank_count++];
     ranks->group = group;
     memcpy(ranks->host, host, length);
@@ -124,9 +123,7 @@ static xm_status_t shape_of(const xm_collective_table_t *table, xm_collective_hi
     size_t parts = 0, hosts = 0, groups = 0, part = 0;
     bool even = true;
 
-    if (sorted == NULL) {
-        return XM_NO_MEMORY("%zu ranks", table->rank_count);
-    }
+    XM_NEED_MEMORY(sorted, "%zu ranks", table->rank_count);
     memcpy(sorted, table->ranks, table->rank_count * sizeof(*sorted));
     qsort(sorted, table->rank_count, sizeof(*sorted), compare_ranks);
     /* A part is what one group has on one host; sorting makes its ranks neighbours. */
@@ -212,9 +209,7 @@ static xm_status_t finish(xm_collective_table_t *table, const xm_collective_hint
     curve.count = (size_t)xm_curve_smooth(table->rows, spread, (int)table->count);
     XM_TRY(xm_collective_curve_check("the curve", &curve));
     made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return XM_NO_MEMORY("a curve");
-    }
+    XM_NEED_MEMORY(made, "a curve");
     status = xm_collective_curve_copy(&curve, made);
     if (status < 0) {
         free(made);

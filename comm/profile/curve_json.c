@@ -163,9 +163,7 @@ xm_status_t xm_collectives_from_json(const json_t *array, xm_collective_curve_t 
         return xm_json_wrong_type("collectives", "an array of objects", array);
     }
     read = calloc(size + 1, sizeof(*read));
-    if (read == NULL) {
-        return XM_NO_MEMORY("%zu collectives", size);
-    }
+    XM_NEED_MEMORY(read, "%zu collectives", size);
     /* `made` counts whole curves only, so that a failure frees exactly those. */
     for (; made < size; ++made) {
         char path[PATH_SIZE];

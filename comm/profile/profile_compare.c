@@ -160,9 +160,7 @@ xm_status_t xm_profile_compare_create(const xm_cluster_profile_t *before,
                            hosts[0], devices[0], hosts[1], devices[1]);
     }
     made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return XM_NO_MEMORY("comparing profiles");
-    }
+    XM_NEED_MEMORY(made, "comparing profiles");
     add_rates(made, before, after);
     for (int link = 0; link < XM_LINK_CURVES; ++link) {
         curve_t old = link_curve(before, (xm_link_class_t)link);

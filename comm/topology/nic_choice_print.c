@@ -295,9 +295,7 @@ xm_status_t xm_nic_choice_print(const xm_nic_choice_t *choice, FILE *stream)
     /* Ranks that have places of their own are listed above; others get the general table. */
     bool memory = choice->suitable > 0;
 
-    if (ways == NULL) {
-        return XM_NO_MEMORY("a table of %d NICs", choice->nic_count);
-    }
+    XM_NEED_MEMORY(ways, "a table of %d NICs", choice->nic_count);
     measure(&table);
     (void)fprintf(stream, "NIC choice: %d of %d NICs suitable%s%s\n", choice->suitable,
                   choice->nic_count, choice->suitable > 0 ? ", " : "; UCX chooses",

@@ -24,9 +24,7 @@ xm_status_t xm_nic_networks_create(const char *sysfs, xm_nic_networks_t **networ
 {
     xm_nic_networks_t *created = calloc(1, sizeof(*created));
 
-    if (created == NULL) {
-        return XM_NO_MEMORY("the networks of this machine");
-    }
+    XM_NEED_MEMORY(created, "the networks of this machine");
     created->sysfs = sysfs;
     if (getifaddrs(&created->addresses) != 0) {
         xm_status_t status =

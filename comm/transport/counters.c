@@ -36,9 +36,7 @@ xm_status_t xm_counters_create(int peers, xm_counters_t **counters)
         peers < 0 ? NULL : calloc(1, sizeof(*self) + (size_t)peers * sizeof(self->peer[0]));
 
     /* A negative number of peers takes the same way as missing memory. */
-    if (self == NULL) {
-        return XM_NO_MEMORY("the counters of %d peers", peers);
-    }
+    XM_NEED_MEMORY(self, "the counters of %d peers", peers);
     self->peer_count = peers;
     self->trace = xm_log_enabled(XM_LOG_TRACE);
     *counters = self;

@@ -145,9 +145,7 @@ static xm_status_t allocate(const xm_worker_params_t *params, xm_worker_t **work
         return XM_UNSUPPORTED("no transport '%s'; this build has ucx and verbs", transport);
     }
     *worker = self = calloc(1, sizeof(*self));
-    if (self == NULL) {
-        return XM_NO_MEMORY("a worker");
-    }
+    XM_NEED_MEMORY(self, "a worker");
     self->timeout = params->timeout > 0.0 ? params->timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
     self->spin = strcmp(xm_config_string(XM_CONFIG_PROGRESS), "spin") == 0;
     self->interval = xm_config_seconds(XM_CONFIG_HEARTBEAT);

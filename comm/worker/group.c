@@ -260,9 +260,7 @@ xm_status_t xm_group_shrink_with(xm_worker_t *worker, const xm_group_shrink_para
     }
     size = worker->endpoints.of != NULL ? (size_t)worker->endpoints.size : 1;
     shrink.out = calloc(2 * size, sizeof(*shrink.out));
-    if (shrink.out == NULL) {
-        return XM_NO_MEMORY("regrouping %zu ranks", size);
-    }
+    XM_NEED_MEMORY(shrink.out, "regrouping %zu ranks", size);
     shrink.excluded = shrink.out + size;
     status = consider(worker, &shrink);
     if (status < 0) {

@@ -58,9 +58,7 @@ static xm_status_t create(xm_worker_t *worker, int peer, xm_message_t **message)
 {
     xm_message_t *self = calloc(1, sizeof(*self));
 
-    if (self == NULL) {
-        return XM_NO_MEMORY("a message");
-    }
+    XM_NEED_MEMORY(self, "a message");
     self->op.done = on_end;
     self->op.arg = self;
     self->worker = worker;

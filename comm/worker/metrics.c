@@ -30,9 +30,7 @@ xm_status_t xm_metrics_create(const xm_metrics_params_t *params, xm_metrics_t **
     xm_metrics_t *self = calloc(1, sizeof(*self));
     bool copied = true;
 
-    if (self == NULL) {
-        return XM_NO_MEMORY("metrics");
-    }
+    XM_NEED_MEMORY(self, "metrics");
     self->counters = params->counters;
     self->rank = params->rank;
     self->interval = (int64_t)(params->interval * 1e9);

@@ -352,9 +352,7 @@ static xm_status_t log_choice(const chooser_state_t *self, const xm_nic_choice_t
         return XM_OK;
     }
     stream = open_memstream(&table, &size);
-    if (stream == NULL) {
-        return XM_NO_MEMORY("a table of NICs");
-    }
+    XM_NEED_MEMORY(stream, "a table of NICs");
     status = xm_nic_choice_print(choice, stream);
     (void)fprintf(stream, "NICs of rank 0: %s\n", outcome);
     (void)fclose(stream);
@@ -433,9 +431,7 @@ static xm_status_t list_agreed(const chooser_state_t *self, xm_fabric_t fabric,
     XM_TRY(choose(self, 1U << fabric, NULL, &choice));
     apart = list_apart(self, choice, fabric, common);
     xm_nic_choice_destroy(choice);
-    if (apart == NULL) {
-        return XM_NO_MEMORY("names of NICs");
-    }
+    XM_NEED_MEMORY(apart, "names of NICs");
     status = choose(self, 1U << fabric, apart, &choice);
     free(apart);
     if (status == XM_OK) {

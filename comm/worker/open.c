@@ -66,10 +66,10 @@ static xm_status_t list_callers(const xm_worker_t *worker, uint8_t (**callers)[X
             slots->host_of[rank - 1] != slots->host_of[own]) {
             continue;
         }
-        if (!xm_array_reserve(callers, &room, (size_t)*count + (size_t)endpoint->count + 2,
-                              sizeof(**callers))) {
-            return XM_NO_MEMORY("the addresses of %d ranks", size);
-        }
+        XM_NEED_MEMORY(xm_array_reserve(callers, &room,
+                                        (size_t)*count + (size_t)endpoint->count + 2,
+                                        sizeof(**callers)),
+                       "the addresses of %d ranks", size);
         memcpy(*callers + *count, endpoint->addresses, (size_t)endpoint->count * sizeof(**callers));
         *count += endpoint->count;
     }

@@ -149,9 +149,7 @@ static xm_status_t exchange_cards(xm_worker_slots_t *slots, xm_bootstrap_t *boot
     const char **texts = calloc(3 * (size_t)size, sizeof(*texts)), *settings = NULL;
     xm_status_t status;
 
-    if (texts == NULL) {
-        return XM_NO_MEMORY("the hosts of %d ranks", size);
-    }
+    XM_NEED_MEMORY(texts, "the hosts of %d ranks", size);
     status = xm_bootstrap_allgatherv(bootstrap, card, length, &slots->cards, &offsets, timeout);
     for (int rank = 0; rank < size && status == XM_OK; ++rank) {
         const char *parts[CARD_TEXTS] = {NULL};

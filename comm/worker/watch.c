@@ -93,9 +93,7 @@ xm_status_t xm_worker_open_metrics(xm_worker_t *worker)
     XM_TRY(check_pattern(worker, params.path));
     /* Only pointers are collected here: the metrics copy the names. */
     hosts = calloc((size_t)size, sizeof(*hosts));
-    if (hosts == NULL) {
-        return XM_NO_MEMORY("the names of %d hosts", size);
-    }
+    XM_NEED_MEMORY(hosts, "the names of %d hosts", size);
     for (int rank = 0; rank < size; ++rank) {
         hosts[rank] = xm_worker_host_name(worker, xm_worker_host_of(worker, rank));
     }

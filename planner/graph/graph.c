@@ -111,10 +111,9 @@ xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor,
     double elements = 1;
     char *copy;
 
-    if (!xm_array_reserve(&graph->tensors, &graph->tensor_capacity, (size_t)graph->tensor_count + 1,
-                          sizeof(*graph->tensors))) {
-        return XM_NO_MEMORY("%d graph entries", graph->tensor_count + 1);
-    }
+    XM_NEED_MEMORY(xm_array_reserve(&graph->tensors, &graph->tensor_capacity,
+                                    (size_t)graph->tensor_count + 1, sizeof(*graph->tensors)),
+                   "%d graph entries", graph->tensor_count + 1);
     for (int d = 0; d < tensor->shape.rank; ++d) {
         elements *= (double)tensor->shape.dims[d];
     }

@@ -44,9 +44,7 @@ static xm_status_t list_users(maker_t *m)
 
     m->first = xm_arena_get(m->arena, (size_t)tensors + 2, sizeof(int));
     m->user = xm_arena_take(m->arena, (size_t)m->p->wires * sizeof(int));
-    if (m->arena->failed) {
-        return XM_NO_MEMORY("the live ranges of tensors");
-    }
+    XM_NEED_MEMORY(!m->arena->failed, "the live ranges of tensors");
     for (int w = 0; w < m->p->wires; ++w) {
         m->first[m->p->wire[w].tensor + 2] += !m->p->wire[w].alias;
     }
@@ -70,9 +68,7 @@ static xm_status_t find_crossing(const maker_t *m, double **crossing)
     const ap_graph_t *graph = m->p->params.graph;
     double sum = 0, *change = xm_arena_get(m->arena, (size_t)m->ops + 2, sizeof(*change));
 
-    if (change == NULL) {
-        return XM_NO_MEMORY("the live ranges of tensors");
-    }
+    XM_NEED_MEMORY(change, "the live ranges of tensors");
     for (int t = 0; t < ap_graph_tensors(graph); ++t) {
         int producer = ap_graph_tensor(graph, t)->producer, last = producer;
 
@@ -133,9 +129,7 @@ static xm_status_t find_epochs(maker_t *m)
     const ap_graph_t *graph = m->p->params.graph;
 
     m->epoch = xm_arena_take(m->arena, ((size_t)m->segments + 1) * sizeof(int));
-    if (m->epoch == NULL) {
-        return XM_NO_MEMORY("the live ranges of tensors");
-    }
+    XM_NEED_MEMORY(m->epoch, "the live ranges of tensors");
     for (int s = 0; s < m->segments; ++s) {
         m->epoch[s] = m->ops;
     }
@@ -162,9 +156,7 @@ static xm_status_t find_loops(maker_t *m)
 
     m->loop_first = xm_arena_take(m->arena, (size_t)m->ops * sizeof(int));
     m->loop_last = xm_arena_take(m->arena, (size_t)m->ops * sizeof(int));
-    if (m->arena->failed) {
-        return XM_NO_MEMORY("the live ranges of tensors");
-    }
+    XM_NEED_MEMORY(!m->arena->failed, "the live ranges of tensors");
     for (int o = 0; o < m->ops; ++o) {
         bool inside =
             o > 0 && ap_graph_op(graph, o)->repeat > 1 && ap_graph_op(graph, o - 1)->repeat > 1;
@@ -332,9 +324,7 @@ static xm_status_t find_candidates(maker_t *m, double least_bytes)
     const ap_graph_t *graph = m->p->params.graph;
     double *bytes = xm_arena_get(m->arena, (size_t)m->alike->classes, sizeof(*bytes));
 
-    if (bytes == NULL) {
-        return XM_NO_MEMORY("the live ranges of tensors");
-    }
+    XM_NEED_MEMORY(bytes, "the live ranges of tensors");
     for (int o = 0; o < m->ops; ++o) {
         bytes[m->alike->class_of[m->p->op_node[o]]] +=
             ap_graph_tensor_bytes(graph, ap_graph_op(graph, o)->results[0]);
@@ -440,9 +430,7 @@ static xm_status_t find_absent(maker_t *m)
     const ap_shard_readers_t readers = readers_of(m);
 
     m->absent = xm_arena_get(m->arena, (size_t)ap_graph_tensors(m->p->params.graph), sizeof(bool));
-    if (m->absent == NULL) {
-        return XM_NO_MEMORY("the live ranges of tensors");
-    }
+    XM_NEED_MEMORY(m->absent, "the live ranges of tensors");
     ap_shard_find_absent(&readers, m->absent);
     return XM_OK;
 }

@@ -39,9 +39,7 @@ static xm_status_t classify(ap_shard_network_t *n)
 
     n->gradient = xm_arena_get(&n->arena, tensors, sizeof(bool));
     n->state = xm_arena_get(&n->arena, tensors, sizeof(bool));
-    if (n->arena.failed) {
-        return XM_NO_MEMORY("the network of a sharding problem");
-    }
+    XM_NEED_MEMORY(!n->arena.failed, "the network of a sharding problem");
     for (int w = 0; w < n->problem->wires; ++w) {
         const ap_shard_wire_t *wire = &n->problem->wire[w];
 
@@ -127,9 +125,7 @@ static xm_status_t make_options(ap_shard_network_t *n, ap_shard_variable_t *v, b
      * in place of three. */
     v->modes = op >= 0 && (n->live_ranges.again[op] || n->live_ranges.spare[op]);
     v->option = xm_arena_take(&n->arena, (size_t)set->count * 3 * sizeof(*v->option));
-    if (v->option == NULL) {
-        return XM_NO_MEMORY("the network of a sharding problem");
-    }
+    XM_NEED_MEMORY(v->option, "the network of a sharding problem");
     for (int s = 0; s < set->count; ++s) {
         double extra = op >= 0 ? early_extra(p, op, &set->strategies.items[s]) : 0;
         double cost = set->costs[s] - ap_shard_reduction_seconds(&n->sharing, p, &n->alike,
@@ -172,9 +168,7 @@ static xm_status_t make_variables(ap_shard_network_t *n)
     xm_status_t status = XM_OK;
 
     n->variable = xm_arena_get(&n->arena, (size_t)n->alike.classes, sizeof(*n->variable));
-    if (n->arena.failed) {
-        return XM_NO_MEMORY("the network of a sharding problem");
-    }
+    XM_NEED_MEMORY(!n->arena.failed, "the network of a sharding problem");
     for (int node = 0; node < p->nodes; ++node) {
         int class = n->alike.class_of[node];
         ap_shard_variable_t *v = &n->variable[class];
@@ -217,9 +211,9 @@ xm_status_t ap_shard_use_add(ap_shard_network_t *n, int row, int first, int end)
     if (row < 0 || first >= end) {
         return XM_OK;
     }
-    if (!xm_array_reserve(&n->use, &n->use_capacity, (size_t)n->uses + 1, sizeof(*n->use))) {
-        return XM_NO_MEMORY("the network of a sharding problem");
-    }
+    XM_NEED_MEMORY(
+        xm_array_reserve(&n->use, &n->use_capacity, (size_t)n->uses + 1, sizeof(*n->use)),
+        "the network of a sharding problem");
     n->use[n->uses++] = (ap_shard_use_t){.row = row, .first = first, .end = end};
     return XM_OK;
 }
@@ -416,9 +410,7 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
     double yardstick = options->yardstick > 0 ? options->yardstick : options->memory_limit;
     xm_status_t status;
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("the network of a sharding problem");
-    }
+    XM_NEED_MEMORY(made, "the network of a sharding problem");
     made->problem = problem;
     made->copied_bytes = options->memory_limit > 0 ? copied_part * yardstick : 0;
     status = ap_shard_symmetric_create(problem, !options->every_layer, &made->arena, &made->alike);

@@ -66,9 +66,7 @@ static xm_status_t add_edge(ap_shard_emission_t *e, int w, unsigned hash)
 
     *edge = (ap_shard_edge_t){.wire = w, .count = 1, .copy = -1};
     edge->costs = xm_arena_get(&e->arena, cells, sizeof(*edge->costs));
-    if (edge->costs == NULL) {
-        return XM_NO_MEMORY("the network of a sharding problem");
-    }
+    XM_NEED_MEMORY(edge->costs, "the network of a sharding problem");
     e->next[e->edges] = e->head[hash];
     e->head[hash] = e->edges++;
     return e->n->sharing.group_of[w] >= 0 ? XM_OK : ap_shard_wire_costs(p, wire, edge->costs);
@@ -83,9 +81,7 @@ static xm_status_t gather_edges(ap_shard_emission_t *e)
     e->edge = xm_arena_get(&e->arena, (size_t)p->wires, sizeof(*e->edge));
     e->next = xm_arena_take(&e->arena, (size_t)p->wires * sizeof(int));
     e->head = xm_arena_take(&e->arena, HASH_SIZE * sizeof(int));
-    if (e->arena.failed) {
-        return XM_NO_MEMORY("the network of a sharding problem");
-    }
+    XM_NEED_MEMORY(!e->arena.failed, "the network of a sharding problem");
     memset(e->head, -1, HASH_SIZE * sizeof(int));
     for (int w = 0; w < p->wires && status == XM_OK; ++w) {
         unsigned hash = hash_wire(e, &p->wire[w]);
@@ -115,17 +111,13 @@ static xm_status_t fold_loops(ap_shard_emission_t *e)
     const ap_shard_problem_t *p = e->n->problem;
 
     e->unary_at = xm_arena_get(&e->arena, (size_t)e->n->alike.classes + 1, sizeof(*e->unary_at));
-    if (e->unary_at == NULL) {
-        return XM_NO_MEMORY("the network of a sharding problem");
-    }
+    XM_NEED_MEMORY(e->unary_at, "the network of a sharding problem");
     for (int c = 0; c < e->n->alike.classes; ++c) {
         e->unary_at[c + 1] =
             e->unary_at[c] + (size_t)ap_strategy_table_of(p, e->n->variable[c].node)->count;
     }
     e->unary = xm_arena_get(&e->arena, e->unary_at[e->n->alike.classes], sizeof(*e->unary));
-    if (e->unary == NULL) {
-        return XM_NO_MEMORY("the network of a sharding problem");
-    }
+    XM_NEED_MEMORY(e->unary, "the network of a sharding problem");
     for (int k = 0; k < e->edges; ++k) {
         const ap_shard_wire_t *wire = &p->wire[e->edge[k].wire];
         int from = ap_shard_class_of(e, wire->from),
@@ -153,14 +145,12 @@ static xm_status_t add_copy(ap_shard_emission_t *e, int k)
     const ap_strategy_table_t *to = ap_strategy_table_of(p, wire->to);
     ap_shard_copy_t made = {.edge = k, .twice = variable(e, wire->to)->modes};
 
-    if (!xm_array_reserve(&e->copy, &e->copy_capacity, (size_t)e->copies + 1, sizeof(*e->copy))) {
-        return XM_NO_MEMORY("the network of a sharding problem");
-    }
+    XM_NEED_MEMORY(
+        xm_array_reserve(&e->copy, &e->copy_capacity, (size_t)e->copies + 1, sizeof(*e->copy)),
+        "the network of a sharding problem");
     made.spec = xm_arena_take(&e->arena, (size_t)to->count * sizeof(*made.spec));
     made.sample = xm_arena_take(&e->arena, (size_t)to->count * sizeof(*made.sample));
-    if (e->arena.failed) {
-        return XM_NO_MEMORY("the network of a sharding problem");
-    }
+    XM_NEED_MEMORY(!e->arena.failed, "the network of a sharding problem");
     for (int t = 0; t < to->count; ++t) {
         ap_spec_t spec = ap_shard_spec_at(to, t, wire->to_term);
         int at = 0;
@@ -316,9 +306,7 @@ static xm_status_t allocate(ap_shard_emission_t *e)
     size_t nodes = (size_t)variables, edges = 0, values = 0, cells = 0;
     ap_cfn_t *cfn = e->n->cfn = calloc(1, sizeof(*cfn));
 
-    if (cfn == NULL) {
-        return XM_NO_MEMORY("the network of a sharding problem");
-    }
+    XM_NEED_MEMORY(cfn, "the network of a sharding problem");
     for (int v = 0; v < variables; ++v) {
         values += (size_t)ap_shard_options_of(e, v);
     }

@@ -27,9 +27,7 @@ static xm_status_t find_like(ap_shard_emission_t *e, int **like)
     int *ends = xm_arena_take(&e->arena, 2 * (size_t)classes * sizeof(int));
 
     *like = xm_arena_take(&e->arena, 2 * (size_t)ops * sizeof(int));
-    if (e->arena.failed) {
-        return XM_NO_MEMORY("the usage of a sharding problem");
-    }
+    XM_NEED_MEMORY(!e->arena.failed, "the usage of a sharding problem");
     for (int o = ops - 1; o >= 0; --o) {
         ends[2 * ap_shard_class_of(e, p->op_node[o])] = o;
     }
@@ -89,9 +87,7 @@ static xm_status_t merge_loads(ap_shard_emission_t *e)
     }
     e->loads = kept;
     e->scratch = xm_arena_take(&e->arena, (size_t)widest * sizeof(*e->scratch));
-    if (e->scratch == NULL) {
-        return XM_NO_MEMORY("the usage of a sharding problem");
-    }
+    XM_NEED_MEMORY(e->scratch, "the usage of a sharding problem");
     for (int l = 0; l < e->loads; ++l) {
         int options = ap_shard_options_of(e, e->load[l].variable);
 
@@ -113,9 +109,7 @@ static xm_status_t make_loads(ap_shard_emission_t *e)
     }
     e->load = xm_arena_take(&e->arena, (size_t)e->spans * sizeof(*e->load));
     e->amount = xm_arena_take(&e->arena, amounts * sizeof(*e->amount));
-    if (e->arena.failed) {
-        return XM_NO_MEMORY("the usage of a sharding problem");
-    }
+    XM_NEED_MEMORY(!e->arena.failed, "the usage of a sharding problem");
     for (int k = 0; k < e->spans; ++k) {
         const ap_shard_span_t *span = &e->span[k];
         const ap_shard_buffer_t *row = &e->n->row[span->row];
@@ -200,9 +194,7 @@ xm_status_t ap_shard_network_lower_bound(const ap_shard_network_t *n, double *le
     int ops = ap_graph_ops(n->problem->params.graph);
     double *change = calloc((size_t)ops + 1, sizeof(*change)), sum = 0;
 
-    if (change == NULL) {
-        return XM_NO_MEMORY("the network of a sharding problem");
-    }
+    XM_NEED_MEMORY(change, "the network of a sharding problem");
     for (int u = 0; u < n->uses; ++u) {
         const ap_shard_buffer_t *row = &n->row[n->use[u].row];
         double bytes = row->variable < n->alike.classes ? HUGE_VAL : 0;

@@ -227,9 +227,7 @@ static xm_status_t add_tensor(const ap_shard_symmetric_t *alike, ap_shard_shared
     *made = *tensor;
     made->count = 1;
     made->end = xm_arena_take(sharing->arena, bytes);
-    if (made->end == NULL) {
-        return XM_NO_MEMORY("the readers of tensors");
-    }
+    XM_NEED_MEMORY(made->end, "the readers of tensors");
     memcpy(made->end, tensor->end, bytes);
     ++sharing->groups;
     *begun = true;
@@ -367,9 +365,7 @@ xm_status_t ap_shard_sharing_create(const ap_shard_problem_t *problem,
     sharing->next = xm_arena_take(arena, wires * sizeof(int));
     sharing->first = xm_arena_take(arena, tensors * sizeof(int));
     sharing->group_of = xm_arena_take(arena, wires * sizeof(int));
-    if (arena->failed) {
-        return XM_NO_MEMORY("the readers of tensors");
-    }
+    XM_NEED_MEMORY(!arena->failed, "the readers of tensors");
     memset(sharing->first, -1, tensors * sizeof(int));
     memset(sharing->group_of, -1, wires * sizeof(int));
     for (int w = problem->wires - 1; w >= 0; --w) {

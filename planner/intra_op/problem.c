@@ -142,9 +142,7 @@ xm_status_t ap_shard_problem_create(const ap_shard_params_t *params, ap_shard_pr
     ap_shard_problem_t *made = calloc(1, sizeof(*made));
     xm_status_t status;
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a sharding problem");
-    }
+    XM_NEED_MEMORY(made, "a sharding problem");
     made->params = *params;
     status = allocate(made);
     if (status == XM_OK) {

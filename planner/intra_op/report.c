@@ -40,10 +40,9 @@ static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
     if (transfer.axes == 0) {
         return XM_OK;
     }
-    if (!xm_array_reserve(&report->transfers, &b->room, (size_t)report->transfer_count + 1,
-                          sizeof(*report->transfers))) {
-        return XM_NO_MEMORY("the report of a sharding");
-    }
+    XM_NEED_MEMORY(xm_array_reserve(&report->transfers, &b->room,
+                                    (size_t)report->transfer_count + 1, sizeof(*report->transfers)),
+                   "the report of a sharding");
     transfer.cost =
         transfer.runs * (transfer.gradient ? ap_cost_gradient_collective : ap_cost_collective_over)(
                             b->solution->mesh, transfer.kind, transfer.axes, transfer.bytes);
@@ -133,9 +132,7 @@ static xm_status_t find_uses(builder_t *b)
     const ap_graph_t *graph = b->solution->graph;
 
     b->uses = calloc(ap_graph_terms(graph) + 1, sizeof(*b->uses));
-    if (b->uses == NULL) {
-        return XM_NO_MEMORY("the report of a sharding");
-    }
+    XM_NEED_MEMORY(b->uses, "the report of a sharding");
     for (int o = 0; o < ap_graph_ops(graph); ++o) {
         const ap_op_t *op = ap_graph_op(graph, o);
 

@@ -198,9 +198,7 @@ static xm_status_t fill_tensor(ap_shard_problem_t *p, ap_strategy_table_t *set)
     }
     set->specs = xm_arena_take(&p->arena, (size_t)set->count * sizeof(*set->specs));
     set->costs = xm_arena_get(&p->arena, (size_t)set->count, sizeof(*set->costs));
-    if (p->arena.failed) {
-        return XM_NO_MEMORY("the strategies of a graph");
-    }
+    XM_NEED_MEMORY(!p->arena.failed, "the strategies of a graph");
     memcpy(set->specs, specs, (size_t)set->count * sizeof(*specs));
     for (int s = 0; s < set->count; ++s) {
         if (specs[s] == AP_SPEC_REPLICATED && ap_cost_mesh_axes(p->params.mesh) != 0) {
@@ -229,9 +227,7 @@ static xm_status_t fill_op(ap_shard_problem_t *p, ap_strategy_table_t *set)
     XM_TRY(keep_liked(p, op.op, &set->strategies));
     set->count = set->strategies.count;
     set->costs = xm_arena_get(&p->arena, (size_t)set->count, sizeof(*set->costs));
-    if (set->costs == NULL) {
-        return XM_NO_MEMORY("the strategies of a graph");
-    }
+    XM_NEED_MEMORY(set->costs, "the strategies of a graph");
     for (int s = 0; s < set->count; ++s) {
         double micro_batch, iteration;
 
@@ -275,9 +271,9 @@ xm_status_t ap_strategy_table_find(ap_shard_problem_t *p, int op, int tensor, in
             return XM_OK;
         }
     }
-    if (!xm_array_reserve(&p->set, &p->set_capacity, (size_t)p->sets + 1, sizeof(*p->set))) {
-        return XM_NO_MEMORY("the strategies of a graph");
-    }
+    XM_NEED_MEMORY(
+        xm_array_reserve(&p->set, &p->set_capacity, (size_t)p->sets + 1, sizeof(*p->set)),
+        "the strategies of a graph");
     status = op >= 0 ? fill_op(p, &made) : fill_tensor(p, &made);
     if (status != XM_OK) {
         ap_strategy_list_free(&made.strategies);

@@ -165,9 +165,7 @@ xm_status_t ap_shard_symmetric_create(const ap_shard_problem_t *problem, bool ti
     a.looks = xm_arena_take(arena, (size_t)a.ops * sizeof(int));
     a.tied = xm_arena_get(arena, (size_t)a.ops, sizeof(bool));
     a.votes = xm_arena_take(arena, ((size_t)a.ops + 1) * sizeof(int));
-    if (arena->failed) {
-        return XM_NO_MEMORY("%d nodes", problem->nodes);
-    }
+    XM_NEED_MEMORY(!arena->failed, "%d nodes", problem->nodes);
     for (int n = 0; n < problem->nodes; ++n) {
         a.parent[n] = n;
     }

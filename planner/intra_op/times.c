@@ -44,9 +44,7 @@ static xm_status_t keep_last(finder_t *f)
 
     f->place = xm_arena_take(&f->arena, times * sizeof(int));
     f->time = xm_arena_take(&f->arena, times * sizeof(int));
-    if (f->arena.failed) {
-        return XM_NO_MEMORY("the times of a graph");
-    }
+    XM_NEED_MEMORY(!f->arena.failed, "the times of a graph");
     for (int u = 0; u < f->count; ++u) {
         begins[f->uses[u].first] = true;
         ends[f->uses[u].end] = true;
@@ -69,9 +67,7 @@ static xm_status_t fill_table(finder_t *f)
     size_t rows = (size_t)f->rows;
 
     f->table = xm_arena_get(&f->arena, (size_t)f->kept * rows, sizeof(*f->table));
-    if (f->table == NULL) {
-        return XM_NO_MEMORY("the times of a graph");
-    }
+    XM_NEED_MEMORY(f->table, "the times of a graph");
     for (int u = 0; u < f->count; ++u) {
         int end = f->place[f->uses[u].end];
 
@@ -106,9 +102,7 @@ static xm_status_t drop_covered(finder_t *f, const int *like)
     bool *dropped = xm_arena_get(&f->arena, (size_t)f->kept, sizeof(bool));
     int kept = 0;
 
-    if (dropped == NULL) {
-        return XM_NO_MEMORY("the times of a graph");
-    }
+    XM_NEED_MEMORY(dropped, "the times of a graph");
     for (int k = 0; k < f->kept; ++k) {
         for (int i = 0; i < 2; ++i) {
             int other = f->place[like[2 * f->time[k] + i]];
@@ -133,9 +127,8 @@ static xm_status_t drop_covered(finder_t *f, const int *like)
 /* Appends a stretch of use. */
 static xm_status_t add_span(finder_t *f, int row, int weight, int first, int end)
 {
-    if (!xm_array_reserve(&f->span, &f->capacity, (size_t)f->spans + 1, sizeof(*f->span))) {
-        return XM_NO_MEMORY("the times of a graph");
-    }
+    XM_NEED_MEMORY(xm_array_reserve(&f->span, &f->capacity, (size_t)f->spans + 1, sizeof(*f->span)),
+                   "the times of a graph");
     f->span[f->spans++] =
         (ap_shard_span_t){.row = row, .weight = weight, .first = first, .end = end};
     return XM_OK;

@@ -265,9 +265,7 @@ xm_status_t xm_xla_slot_open(xm_worker_t *worker, xm_xla_slot_t **slot)
     xm_xla_slot_t *made = calloc(1, sizeof(*made));
     int error;
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a slot in XLA's programs");
-    }
+    XM_NEED_MEMORY(made, "a slot in XLA's programs");
     made->worker = worker;
     (void)pthread_mutex_init(&made->lock, NULL);
     (void)pthread_mutex_init(&made->bell, NULL);
@@ -322,9 +320,7 @@ xm_status_t xm_xla_add(xm_xla_slot_t *slot, const xm_xla_part_t *part)
     part_t *made = calloc(1, sizeof(*made));
     bool taken;
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a transfer in XLA's programs");
-    }
+    XM_NEED_MEMORY(made, "a transfer in XLA's programs");
     made->is = *part;
     made->last = &made->first;
     (void)pthread_mutex_lock(&registry.lock);

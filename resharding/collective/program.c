@@ -73,9 +73,7 @@ static xm_status_t sort_by_chunk(check_t *check)
     const xm_program_t *p = check->program;
 
     check->first = calloc((size_t)p->chunks + 2, sizeof(*check->first));
-    if (check->first == NULL) {
-        return XM_NO_MEMORY("checking %d chunks", p->chunks);
-    }
+    XM_NEED_MEMORY(check->first, "checking %d chunks", p->chunks);
     for (size_t m = 0; m < p->count; ++m) {
         const xm_move_t *move = &p->moves[m];
 
@@ -92,9 +90,7 @@ static xm_status_t sort_by_chunk(check_t *check)
         check->first[c + 2] += check->first[c + 1];
     }
     check->order = malloc(((size_t)check->first[p->chunks + 1] + 1) * sizeof(*check->order));
-    if (check->order == NULL) {
-        return XM_NO_MEMORY("checking %zu moves", p->count);
-    }
+    XM_NEED_MEMORY(check->order, "checking %zu moves", p->count);
     for (size_t m = 0; m < p->count; ++m) {
         for (int c = p->moves[m].chunk; c < p->moves[m].chunk + p->moves[m].count; ++c) {
             check->order[check->first[c + 1]++] = (uint32_t)m;

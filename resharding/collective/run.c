@@ -303,9 +303,7 @@ xm_status_t xm_program_run(const xm_program_t *program, const xm_dependencies_t 
                           xm_worker_size(worker));
     }
     run = calloc(1, sizeof(*run));
-    if (run == NULL) {
-        return XM_NO_MEMORY("running a program");
-    }
+    XM_NEED_MEMORY(run, "running a program");
     run->program = program;
     run->dependencies = dependencies;
     run->worker = worker;

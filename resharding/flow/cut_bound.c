@@ -124,12 +124,12 @@ int xm_set_insert(int *set, int count, int value)
  * full, so that a search always meets a free slot. */
 static xm_status_t reserve(xm_cut_bound_t *cut_bound, int count)
 {
-    if (!xm_array_reserve(&cut_bound->group, &cut_bound->group_room, (size_t)cut_bound->groups + 1,
-                          sizeof(*cut_bound->group)) ||
-        !xm_array_reserve(&cut_bound->holder, &cut_bound->holder_room,
-                          cut_bound->holders + (size_t)count, sizeof(*cut_bound->holder))) {
-        return XM_NO_MEMORY("the bound of %d sets of holders", cut_bound->groups + 1);
-    }
+    XM_NEED_MEMORY(xm_array_reserve(&cut_bound->group, &cut_bound->group_room,
+                                    (size_t)cut_bound->groups + 1, sizeof(*cut_bound->group)) &&
+                       xm_array_reserve(&cut_bound->holder, &cut_bound->holder_room,
+                                         cut_bound->holders + (size_t)count,
+                                         sizeof(*cut_bound->holder)),
+                   "the bound of %d sets of holders", cut_bound->groups + 1);
     return (size_t)cut_bound->groups * 2 >= cut_bound->slots ? grow_table(cut_bound) : XM_OK;
 }
 

@@ -65,9 +65,9 @@ void xm_flow_destroy(xm_flow_t *flow)
 xm_status_t xm_flow_add_edge(xm_flow_t *flow, int from, int to, int64_t capacity)
 {
     /* Both directions of an edge need room at once, so that e ^ 1 always exists. */
-    if (!xm_array_reserve(&flow->edge, &flow->room, (size_t)flow->edges + 2, sizeof(*flow->edge))) {
-        return XM_NO_MEMORY("a flow of %d edges", flow->edges + 2);
-    }
+    XM_NEED_MEMORY(
+        xm_array_reserve(&flow->edge, &flow->room, (size_t)flow->edges + 2, sizeof(*flow->edge)),
+        "a flow of %d edges", flow->edges + 2);
     /* The reverse edge starts with no residual, and what it gains later is what flows
      * forward. */
     flow->edge[flow->edges] = (edge_t){to, flow->first[from], capacity};

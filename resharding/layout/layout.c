@@ -145,9 +145,7 @@ static xm_status_t cut_dimension(xm_layout_t *layout, int dim, const int64_t *gi
 
     layout->parts[dim] = parts;
     layout->cuts[dim] = malloc(((size_t)parts + 1) * sizeof(int64_t));
-    if (layout->cuts[dim] == NULL) {
-        return XM_NO_MEMORY("%d cut points", parts + 1);
-    }
+    XM_NEED_MEMORY(layout->cuts[dim], "%d cut points", parts + 1);
     if (given != NULL) {
         return copy_cuts(layout, dim, given);
     }
@@ -237,9 +235,7 @@ static xm_status_t list_replicas(xm_layout_t *layout)
 
     number_tiles(layout, slot_stride);
     layout->replica_rank = malloc((size_t)devices * sizeof(int));
-    if (layout->replica_rank == NULL) {
-        return XM_NO_MEMORY("%d tiles", layout->tiles);
-    }
+    XM_NEED_MEMORY(layout->replica_rank, "%d tiles", layout->tiles);
     for (int a = 0; a < axes; ++a) {
         sizes[a] = xm_mesh_axis_size(layout->mesh, a);
     }
@@ -274,9 +270,7 @@ static xm_status_t build(const xm_mesh_t *mesh, const xm_spec_t *spec, xm_partit
         return status;
     }
     created = calloc(1, sizeof(*created));
-    if (created == NULL) {
-        return XM_NO_MEMORY("a layout");
-    }
+    XM_NEED_MEMORY(created, "a layout");
     atomic_init(&created->references, 1);
     created->spec = *spec;
     created->partition = partition;
@@ -366,9 +360,7 @@ xm_status_t xm_layout_pack_innermost(const xm_layout_t *layout, int per_byte, xm
         return xm_layout_clone(layout, packed);
     }
     bytes = malloc(((size_t)layout->parts[inner] + 1) * sizeof(*bytes));
-    if (bytes == NULL) {
-        return XM_NO_MEMORY("%d cut points", layout->parts[inner] + 1);
-    }
+    XM_NEED_MEMORY(bytes, "%d cut points", layout->parts[inner] + 1);
     for (int i = 0; i <= layout->parts[inner]; ++i) {
         bytes[i] = layout->cuts[inner][i] / per_byte;
     }

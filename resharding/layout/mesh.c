@@ -119,9 +119,7 @@ xm_status_t xm_mesh_create(int axes, const int *sizes, const int *ranks, xm_mesh
     }
     XM_TRY(check_sizes(axes, sizes, &size));
     created = calloc(1, sizeof(*created));
-    if (created == NULL) {
-        return XM_NO_MEMORY("a mesh");
-    }
+    XM_NEED_MEMORY(created, "a mesh");
     atomic_init(&created->references, 1);
     created->axes = axes;
     created->size = size;

@@ -134,10 +134,10 @@ xm_status_t xm_builder_route(xm_builder_t *builder, int count, const int *ranks,
 /* Appends a transfer; its index stays valid, its address does not. */
 xm_status_t xm_builder_append(xm_builder_t *builder, const xm_transfer_t *transfer, int64_t *index)
 {
-    if (!xm_array_reserve(&builder->transfers, &builder->transfer_room,
-                          (size_t)builder->transfer_count + 1, sizeof(*builder->transfers))) {
-        return XM_NO_MEMORY("more than %" PRId64 " transfers", builder->transfer_count);
-    }
+    XM_NEED_MEMORY(xm_array_reserve(&builder->transfers, &builder->transfer_room,
+                                    (size_t)builder->transfer_count + 1,
+                                    sizeof(*builder->transfers)),
+                   "more than %" PRId64 " transfers", builder->transfer_count);
     if (index != NULL) {
         *index = builder->transfer_count;
     }
@@ -153,9 +153,8 @@ xm_status_t xm_builder_number_hops(xm_builder_t *builder)
 
     builder->first_hop =
         malloc(((size_t)builder->transfer_count + 1) * sizeof(*builder->first_hop));
-    if (builder->first_hop == NULL) {
-        return XM_NO_MEMORY("numbering the hops of %" PRId64 " transfers", builder->transfer_count);
-    }
+    XM_NEED_MEMORY(builder->first_hop, "numbering the hops of %" PRId64 " transfers",
+                   builder->transfer_count);
     for (int64_t i = 0; i < builder->transfer_count; ++i) {
         builder->first_hop[i] = next;
         next += xm_builder_route_of(builder, &builder->transfers[i])->count;

@@ -339,9 +339,7 @@ xm_status_t xm_rails_open(xm_rails_peer_t *peer, xm_rails_way_t way, size_t eage
 {
     xm_rails_t *rails = xm_blocks_take(&peer->owner->blocks, sizeof(*rails));
 
-    if (rails == NULL) {
-        return XM_NO_MEMORY("messages to rank %d", peer->rank);
-    }
+    XM_NEED_MEMORY(rails, "messages to rank %d", peer->rank);
     *rails = (xm_rails_t){.peer = peer, .eager = eager, .way = way};
     xm_list_init(&rails->unfinished);
     xm_list_init(&rails->starts);

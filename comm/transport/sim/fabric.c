@@ -26,9 +26,7 @@ static xm_status_t append(xm_sim_message_t **list, size_t *count, size_t *capaci
         size_t grown = *capacity > 0 ? *capacity * 2 : 64;
         xm_sim_message_t *larger = realloc(*list, grown * sizeof(*larger));
 
-        if (larger == NULL) {
-            return XM_NO_MEMORY("%zu simulated messages", grown);
-        }
+        XM_NEED_MEMORY(larger, "%zu simulated messages", grown);
         *list = larger;
         *capacity = grown;
     }
@@ -261,9 +259,7 @@ xm_status_t xm_sim_fabric_cut(xm_sim_fabric_t *fabric, int host, int other, bool
     }
     if (fabric->cut == NULL) {
         fabric->cut = calloc((size_t)fabric->hosts * (size_t)fabric->hosts, sizeof(*fabric->cut));
-        if (fabric->cut == NULL) {
-            return XM_NO_MEMORY("the links of %d hosts", fabric->hosts);
-        }
+        XM_NEED_MEMORY(fabric->cut, "the links of %d hosts", fabric->hosts);
     }
     /* Links are cut in both directions. */
     fabric->cut[host * fabric->hosts + other] = fabric->cut[other * fabric->hosts + host] = down;
@@ -340,9 +336,7 @@ static xm_status_t copy_groups(const char *member, const char *group, const int 
 {
     int *made = malloc((size_t)count * sizeof(*made));
 
-    if (made == NULL) {
-        return XM_NO_MEMORY("a fabric of %d %ss", count, member);
-    }
+    XM_NEED_MEMORY(made, "a fabric of %d %ss", count, member);
     *copy = made;
     *groups = 1;
     for (int i = 0; i < count; ++i) {
@@ -369,9 +363,7 @@ static xm_status_t fill_resources(xm_sim_fabric_t *fabric, const xm_sim_fabric_p
 
     fabric->resources = 2 * (fabric->rails + fabric->racks + fabric->ranks);
     fabric->resource = calloc((size_t)fabric->resources, sizeof(*fabric->resource));
-    if (fabric->resource == NULL) {
-        return XM_NO_MEMORY("a fabric of %d ranks", fabric->ranks);
-    }
+    XM_NEED_MEMORY(fabric->resource, "a fabric of %d ranks", fabric->ranks);
     /* The order of these loops is that of the numbers in xm_sim_route(). */
     next = fabric->resource;
     for (int i = 0; i < 2 * fabric->rails; ++i) {
@@ -442,9 +434,7 @@ xm_status_t xm_sim_fabric_create(const xm_sim_fabric_params_t *params, xm_sim_fa
         return XM_INVALID("a fabric has at least one rank, not %d", params->ranks);
     }
     created = calloc(1, sizeof(*created));
-    if (created == NULL) {
-        return XM_NO_MEMORY("a simulated fabric");
-    }
+    XM_NEED_MEMORY(created, "a simulated fabric");
     status = fill_fabric(created, params);
     if (status < 0) {
         xm_sim_fabric_destroy(created);

@@ -279,9 +279,7 @@ static xm_status_t fill_lists(const xm_sim_fabric_t *fabric, xm_sim_order_t *ord
         order->head[r] = order->first[r];
     }
     order->list = malloc((order->first[fabric->resources] + 1) * sizeof(*order->list));
-    if (order->list == NULL) {
-        return XM_NO_MEMORY("an order of %zu messages", order->count);
-    }
+    XM_NEED_MEMORY(order->list, "an order of %zu messages", order->count);
     for (size_t s = 0; s < order->count; ++s) {
         xm_sim_route(fabric, order->slot[s].name.sender, order->slot[s].name.receiver, &route);
         for (int i = 0; i < route.count; ++i) {
@@ -303,9 +301,7 @@ static xm_status_t create(const xm_sim_fabric_t *fabric, const xm_sim_slot_t *sl
     size_t resources = (size_t)fabric->resources, size = 2;
     xm_status_t status;
 
-    if (created == NULL) {
-        return XM_NO_MEMORY("an order of %zu messages", count);
-    }
+    XM_NEED_MEMORY(created, "an order of %zu messages", count);
     /* At most half full, for short probes. */
     while (size < 2 * count) {
         size *= 2;

@@ -483,9 +483,7 @@ xm_status_t xm_transport_sim_create(xm_sim_fabric_t *fabric, int rank, xm_transp
         return XM_INVALID("rank %d is taken or outside 0 … %d", rank, fabric->ranks - 1);
     }
     created = calloc(1, sizeof(*created));
-    if (created == NULL) {
-        return XM_NO_MEMORY("a simulated transport");
-    }
+    XM_NEED_MEMORY(created, "a simulated transport");
     created->base.ops = &sim_ops;
     created->base.rank = rank;
     created->base.size = fabric->ranks;

@@ -173,9 +173,7 @@ static xm_status_t pack_addresses(const xm_ucx_transport_t *self, uint8_t **blob
         total += LENGTH_SIZE + self->rails[rail].address_length;
     }
     *blob = malloc(total);
-    if (*blob == NULL) {
-        return XM_NO_MEMORY("%zu bytes of addresses", total);
-    }
+    XM_NEED_MEMORY(*blob, "%zu bytes of addresses", total);
     xm_put_le(*blob, (uint64_t)self->nics.count, COUNT_SIZE);
     xm_put_le(*blob + COUNT_SIZE, has_more_than_tcp(self), FETCHES_SIZE);
     used += HEAD_SIZE;
@@ -408,9 +406,7 @@ xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_par
         return XM_INVALID("UCX transport: %d ranks", size);
     }
     self = allocate(rank, size, params);
-    if (self == NULL) {
-        return XM_NO_MEMORY("a transport of %d ranks", size);
-    }
+    XM_NEED_MEMORY(self, "a transport of %d ranks", size);
     self->fault_channel = params->fault_channel;
     self->base.base.counters = params->counters;
     self->base.base.job_rank = params->job_rank;

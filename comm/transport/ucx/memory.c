@@ -35,9 +35,7 @@ xm_status_t xm_ucx_memory_register(xm_transport_t *transport, void *address, siz
                           address);
     }
     made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return XM_NO_MEMORY("a registration");
-    }
+    XM_NEED_MEMORY(made, "a registration");
     /* A failure on one rail undoes those before; the caller gets one sentence with UCX's reason. */
     for (int rail = 0; rail < XM_UCX_RAIL_COUNT; ++rail) {
         ucs_status_t status = UCS_OK;

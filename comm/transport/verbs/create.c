@@ -117,9 +117,7 @@ xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
         return XM_INVALID("verbs transport: %d ranks", size);
     }
     self = allocate(rank, size);
-    if (self == NULL) {
-        return XM_NO_MEMORY("a transport of %d ranks", size);
-    }
+    XM_NEED_MEMORY(self, "a transport of %d ranks", size);
     self->base.base.counters = params->counters;
     self->base.base.job_rank = params->job_rank;
     self->spin = params->spin;

@@ -51,10 +51,9 @@ xm_status_t ap_frontend_notes_add(ap_frontend_notes_t *notes, const char *name)
             return XM_OK;
         }
     }
-    if (!xm_array_reserve(&notes->list, &notes->room, (size_t)notes->count + 1,
-                          sizeof(*notes->list))) {
-        return XM_NO_MEMORY("a list of unknown operators");
-    }
+    XM_NEED_MEMORY(xm_array_reserve(&notes->list, &notes->room, (size_t)notes->count + 1,
+                                    sizeof(*notes->list)),
+                   "a list of unknown operators");
     (void)strcpy(notes->list[notes->count].name, text);
     notes->list[notes->count++].count = 1;
     return XM_OK;

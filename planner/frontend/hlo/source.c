@@ -47,10 +47,9 @@ xm_status_t hlo_source_enter(hlo_source_t *source, int parent, const hlo_instruc
 {
     hlo_context_t *made;
 
-    if (!xm_array_reserve(&source->contexts, &source->context_room,
-                          (size_t)source->context_count + 1, sizeof(*source->contexts))) {
-        return XM_NO_MEMORY("the places in an HLO module");
-    }
+    XM_NEED_MEMORY(xm_array_reserve(&source->contexts, &source->context_room,
+                                    (size_t)source->context_count + 1, sizeof(*source->contexts)),
+                   "the places in an HLO module");
     made = &source->contexts[source->context_count];
     *made =
         (hlo_context_t){.parent = parent, .called = looks_through(of), .loop = !looks_through(of)};
@@ -135,17 +134,15 @@ xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const op
     hlo_port_t made = {.shape = type->shape, .dtype = type->dtype, .tensor = tensor};
 
     if (name == NULL) {
-        if (!xm_array_reserve(&source->results, &source->result_room,
-                              (size_t)source->result_count + 1, sizeof(made))) {
-            return XM_NO_MEMORY("the places in an HLO module");
-        }
+        XM_NEED_MEMORY(xm_array_reserve(&source->results, &source->result_room,
+                                        (size_t)source->result_count + 1, sizeof(made)),
+                       "the places in an HLO module");
         source->results[source->result_count++] = made;
         return XM_OK;
     }
-    if (!xm_array_reserve(&source->parameters, &source->parameter_room,
-                          (size_t)source->parameter_count + 1, sizeof(made))) {
-        return XM_NO_MEMORY("the places in an HLO module");
-    }
+    XM_NEED_MEMORY(xm_array_reserve(&source->parameters, &source->parameter_room,
+                                    (size_t)source->parameter_count + 1, sizeof(made)),
+                   "the places in an HLO module");
     made.name = xm_arena_get(&source->arena, strlen(name) + 1, 1);
     XM_NEED_MEMORY(made.name, "the places in an HLO module");
     (void)strcpy(made.name, name);

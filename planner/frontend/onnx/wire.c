@@ -57,9 +57,8 @@ static xm_status_t refuse(const copier_t *c, size_t at, const char *what)
 
 static xm_status_t append(copier_t *c, const void *bytes, size_t size)
 {
-    if (!xm_array_reserve(&c->out, &c->room, c->length + size, 1)) {
-        return XM_NO_MEMORY("the graph of %s", c->name);
-    }
+    XM_NEED_MEMORY(xm_array_reserve(&c->out, &c->room, c->length + size, 1), "the graph of %s",
+                   c->name);
     if (size > 0) {
         memcpy(c->out + c->length, bytes, size);
     }

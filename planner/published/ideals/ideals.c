@@ -89,10 +89,9 @@ static xm_status_t make_room(builder_t *builder)
 
 static xm_status_t add_link(builder_t *builder, int above, int ideal, int node)
 {
-    if (!xm_array_reserve(&builder->found, &builder->found_room, (size_t)builder->found_count + 1,
-                          sizeof(*builder->found))) {
-        return XM_NO_MEMORY("the down-sets of a graph");
-    }
+    XM_NEED_MEMORY(xm_array_reserve(&builder->found, &builder->found_room,
+                                    (size_t)builder->found_count + 1, sizeof(*builder->found)),
+                   "the down-sets of a graph");
     builder->found[builder->found_count++] = (found_link_t){{ideal, node}, above};
     return XM_OK;
 }

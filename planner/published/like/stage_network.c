@@ -97,10 +97,9 @@ static xm_status_t list_values(ap_stage_network_t *n, layer_tables_t *tables, in
     uint8_t *part = xm_arena_get(&n->arena, count, AP_CHOICE_LEVELS);
     int *strategy = xm_arena_get(&n->arena, count, sizeof(int)), domain = 0;
 
-    if (all_seconds == NULL || all_bytes == NULL || seconds == NULL || bytes == NULL ||
-        part == NULL || strategy == NULL) {
-        return XM_NO_MEMORY("the choices of a stage");
-    }
+    XM_NEED_MEMORY(all_seconds != NULL && all_bytes != NULL && seconds != NULL && bytes != NULL &&
+                       part != NULL && strategy != NULL,
+                   "the choices of a stage");
     for (int s = 0; s < node->strategies.count; ++s) {
         ap_parts_t parts = ap_layer_strategy_parts(node, s, &n->weights);
 

@@ -192,10 +192,9 @@ typedef struct {
 
 static xm_status_t add_entry(deliveries_t *deliveries, entry_t entry)
 {
-    if (!xm_array_reserve(&deliveries->entries, &deliveries->room, deliveries->count + 1,
-                          sizeof(entry))) {
-        return XM_NO_MEMORY("verifying %zu transfers", deliveries->count);
-    }
+    XM_NEED_MEMORY(xm_array_reserve(&deliveries->entries, &deliveries->room, deliveries->count + 1,
+                                    sizeof(entry)),
+                   "verifying %zu transfers", deliveries->count);
     deliveries->sorted =
         deliveries->sorted &&
         (deliveries->count == 0 ||
