@@ -61,8 +61,11 @@ xm_status_t xm_info_copy(const char *function, const char *type, void *given, co
     return XM_OK;
 }
 
-bool xm_report_null(const char *function, const char *argument)
+bool xm_report_null(const char *function, const char *arguments, size_t index)
 {
-    (void)XM_INVALID("%s: %s is NULL", function, argument);
+    for (; index > 0; --index) {
+        arguments += strcspn(arguments, ",") + 2; /* the comma and the space behind it */
+    }
+    (void)XM_INVALID("%s: %.*s is NULL", function, (int)strcspn(arguments, ","), arguments);
     return true;
 }

@@ -37,14 +37,27 @@ xm_status_t xm_params_copy(const char *function, const char *type, void *own, si
 xm_status_t xm_info_copy(const char *function, const char *type, void *given, const void *own,
                          size_t size);
 
-/** Sets the sentence "function: argument is NULL"; returns true. */
-bool xm_report_null(const char *function, const char *argument);
+/** Sets the sentence "function: argument is NULL", of the argument at @p index of a list with
+ * commas in between; returns true. */
+bool xm_report_null(const char *function, const char *arguments, size_t index);
 
 /** True, with a sentence, when a required argument of a function is NULL. */
 static inline bool xm_is_null(const char *function, const char *argument, const void *pointer)
 {
-    return pointer == NULL && xm_report_null(function, argument);
+    return pointer == NULL && xm_report_null(function, argument, 0);
 }
 
 /** The same for an argument of this function, which is named as it stands here. */
 #define XM_IS_NULL(argument) xm_is_null(__func__, #argument, (argument))
+
+/** Returns XM_ERR_INVALID_ARGUMENT, with a sentence, when one of these arguments is NULL. */
+#define XM_NEED_ARGUMENTS(...)                                                                     \
+    do {                                                                                           \
+        const void *const xm_given[] = {__VA_ARGS__};                                              \
+        for (size_t xm_i = 0; xm_i < sizeof(xm_given) / sizeof(xm_given[0]); ++xm_i) {             \
+            if (xm_given[xm_i] == NULL) {                                                          \
+                (void)xm_report_null(__func__, #__VA_ARGS__, xm_i);                                \
+                return XM_ERR_INVALID_ARGUMENT;                                                    \
+            }                                                                                      \
+        }                                                                                          \
+    } while (0)

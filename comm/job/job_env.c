@@ -140,9 +140,7 @@ static int derived_port(const launcher_t *launcher)
 /* Reads everything into a local struct, so that a failure leaves the caller's untouched. */
 xm_status_t xm_job_env_read(xm_job_env_t *env)
 {
-    if (XM_IS_NULL(env)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(env);
     xm_job_env_t result = {.rank = -1, .size = -1, .master_port = -1};
     const launcher_t *launcher = NULL;
     const char *address = getenv("MASTER_ADDR");

@@ -263,11 +263,10 @@ xm_status_t xm_meeting_join(const xm_meeting_params_t *params, xm_meeting_t **me
 {
     xm_meeting_params_t own = XM_MEETING_PARAMS_INIT;
     xm_meeting_t *self;
-    xm_status_t status = XM_PARAMS_COPY(xm_meeting_params_t, &own, params);
+    xm_status_t status;
 
-    if (status < 0 || XM_IS_NULL(meeting)) {
-        return status < 0 ? status : XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_TRY(XM_PARAMS_COPY(xm_meeting_params_t, &own, params));
+    XM_NEED_ARGUMENTS(meeting);
     if (own.address == NULL || own.world == NULL || own.size < 1 || own.rank >= own.size ||
         own.size > XM_BOOTSTRAP_MAX_RANKS || strlen(own.world) + 32 > JOIN_SIZE) {
         return XM_INVALID("xm_meeting_join: rank %d of %d without an address, or without a name of "
@@ -301,9 +300,7 @@ xm_status_t xm_meeting_say(xm_meeting_t *meeting, xm_meeting_word_t word, int64_
 {
     static const xm_note_kind_t kinds[] = {XM_NOTE_READY, XM_NOTE_CANCEL, XM_NOTE_DONE};
 
-    if (XM_IS_NULL(meeting)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(meeting);
     if ((unsigned)word >= sizeof(kinds) / sizeof(kinds[0])) {
         return XM_INVALID("xm_meeting_say: word %d", (int)word);
     }
@@ -338,9 +335,7 @@ xm_status_t xm_meeting_next(xm_meeting_t *meeting, double timeout, xm_meeting_ev
     double deadline = xm_clock_seconds() + timeout;
     kept_t *kept;
 
-    if (XM_IS_NULL(meeting) || XM_IS_NULL(event)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(meeting, event);
     XM_TRY(await(meeting, EVENTS, deadline, &kept));
     read_event(meeting, &kept->note, &own);
     free(kept);

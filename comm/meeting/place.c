@@ -314,9 +314,7 @@ xm_status_t xm_place_open(const char *address, const char *secret, xm_place_t **
     xm_job_env_t env;
     xm_status_t status;
 
-    if (XM_IS_NULL(address) || XM_IS_NULL(place)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(address, place);
     XM_TRY(xm_note_address(address, &env));
     self = calloc(1, sizeof(*self));
     XM_NEED_MEMORY(self, "a meeting's place");

@@ -171,9 +171,7 @@ xm_status_t xm_shared_memory_create(uint64_t length, xm_shared_memory_t **memory
     xm_shared_memory_t *created;
     xm_status_t status;
 
-    if (XM_IS_NULL(memory)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(memory);
     if (!is_length(length)) {
         return XM_INVALID("a shared memory cannot have %" PRIu64 " bytes", length);
     }

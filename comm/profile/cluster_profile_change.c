@@ -83,9 +83,7 @@ static xm_status_t create_with_note(const xm_cluster_profile_t *profile,
 xm_status_t xm_cluster_profile_resize(const xm_cluster_profile_t *profile, int hosts,
                                       int devices_per_host, xm_cluster_profile_t **resized)
 {
-    if (XM_IS_NULL(profile) || XM_IS_NULL(resized)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(profile, resized);
     xm_cluster_profile_params_t params = xm_cluster_profile_params_of(profile);
     char note[RESIZED_SIZE];
     double share = 1.0;

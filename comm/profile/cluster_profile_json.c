@@ -405,9 +405,7 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
 xm_status_t xm_cluster_profile_from_text(const char *text, size_t length, const char *source,
                                          xm_cluster_profile_t **profile)
 {
-    if (XM_IS_NULL(text) || XM_IS_NULL(source) || XM_IS_NULL(profile)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(text, source, profile);
     json_t *root;
     xm_status_t status;
 
@@ -438,9 +436,7 @@ static xm_status_t not_found(const char *path)
  * it. */
 xm_status_t xm_cluster_profile_load(const char *path, xm_cluster_profile_t **profile)
 {
-    if (XM_IS_NULL(path) || XM_IS_NULL(profile)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(path, profile);
     const char *shipped = xm_cluster_shipped_text(path);
     char *text = NULL;
     size_t length = 0;

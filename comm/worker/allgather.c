@@ -58,9 +58,7 @@ xm_status_t xm_worker_barrier(xm_worker_t *worker)
 
 xm_status_t xm_worker_allgather(xm_worker_t *worker, const void *send, void *receive, size_t length)
 {
-    if (XM_IS_NULL(worker) || XM_IS_NULL(send) || XM_IS_NULL(receive)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(worker, send, receive);
     return allgather(worker, send, receive, length);
 }
 
@@ -82,9 +80,7 @@ xm_status_t xm_worker_fail_together(xm_worker_t *worker, xm_status_t status)
 xm_status_t xm_worker_allgather_post(xm_worker_t *worker, const void *send, void *receive,
                                      size_t length)
 {
-    if (XM_IS_NULL(worker) || XM_IS_NULL(send) || XM_IS_NULL(receive)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(worker, send, receive);
     return xm_bootstrap_allgather_post(worker->bootstrap, send, receive, length);
 }
 

@@ -47,9 +47,7 @@ xm_status_t xm_group_abort(xm_worker_t *worker, const char *sentence)
 {
     char reason[XM_BOOTSTRAP_SENTENCE_SIZE];
 
-    if (XM_IS_NULL(worker) || XM_IS_NULL(sentence)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(worker, sentence);
     /* What made the caller give up may be the first sign of a death, which is a better reason. */
     (void)snprintf(reason, sizeof(reason), "%s", sentence);
     if (worker->fault_status == XM_OK) {
@@ -248,9 +246,7 @@ xm_status_t xm_group_shrink_with(xm_worker_t *worker, const xm_group_shrink_para
     size_t size;
     xm_status_t status;
 
-    if (XM_IS_NULL(worker)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(worker);
     status = XM_PARAMS_COPY(xm_group_shrink_params_t, &own, given);
     if (status == XM_OK) {
         status = check_shrink(worker, &own);

@@ -120,9 +120,7 @@ static xm_status_t start(xm_worker_t *worker, bool sends, int peer, uint64_t tag
 xm_status_t xm_message_send(xm_worker_t *worker, int peer, uint64_t tag, const void *buffer,
                             size_t length, xm_message_t **message)
 {
-    if (XM_IS_NULL(worker) || XM_IS_NULL(buffer) || XM_IS_NULL(message)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(worker, buffer, message);
     return start(worker, true, peer, tag, (void *)(uintptr_t)buffer, length, message);
 }
 
@@ -130,18 +128,14 @@ xm_status_t xm_message_send(xm_worker_t *worker, int peer, uint64_t tag, const v
 xm_status_t xm_message_receive(xm_worker_t *worker, int peer, uint64_t tag, void *buffer,
                                size_t length, xm_message_t **message)
 {
-    if (XM_IS_NULL(worker) || XM_IS_NULL(buffer) || XM_IS_NULL(message)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(worker, buffer, message);
     return start(worker, false, peer, tag, buffer, length, message);
 }
 
 /* It does not make progress: the caller's loop does, for all of its messages at once. */
 xm_status_t xm_message_test(const xm_message_t *message)
 {
-    if (XM_IS_NULL(message)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(message);
     if (message->end.status == XM_ERR_CORRUPT && message->proves) {
         xm_group_abort(message->worker, message->end.sentence); /* so that all ranks hear of it */
     }

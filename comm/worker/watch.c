@@ -13,9 +13,7 @@
 
 xm_status_t xm_worker_peer_counts(const xm_worker_t *worker, int peer, xm_peer_counts_t *counts)
 {
-    if (XM_IS_NULL(worker) || XM_IS_NULL(counts)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(worker, counts);
     /* Ranks that have died since are still valid numbers. */
     if (peer < 0 || peer >= xm_counters_peers(worker->counters)) {
         return XM_NOT_FOUND("the job began with %d ranks; rank %d is none of them",
@@ -27,9 +25,7 @@ xm_status_t xm_worker_peer_counts(const xm_worker_t *worker, int peer, xm_peer_c
 
 xm_status_t xm_worker_nic_counts(const xm_worker_t *worker, int nic, xm_nic_counts_t *counts)
 {
-    if (XM_IS_NULL(worker) || XM_IS_NULL(counts)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(worker, counts);
     if (nic < 0 || nic >= xm_counters_nics(worker->counters)) {
         return XM_NOT_FOUND("%d NICs have been opened; there is no number %d",
                             xm_counters_nics(worker->counters), nic);
@@ -41,9 +37,7 @@ xm_status_t xm_worker_nic_counts(const xm_worker_t *worker, int nic, xm_nic_coun
 
 xm_status_t xm_worker_rank_counts(const xm_worker_t *worker, xm_rank_counts_t *counts)
 {
-    if (XM_IS_NULL(worker) || XM_IS_NULL(counts)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(worker, counts);
     xm_counters_rank(worker->counters, counts);
     return XM_OK;
 }

@@ -360,18 +360,14 @@ xm_status_t xm_worker_wait_at_most(xm_worker_t *worker, int64_t deadline, int64_
 /* Blocks until something has moved, a fault is known or the deadline has passed. */
 xm_status_t xm_worker_wait(xm_worker_t *worker, int64_t deadline)
 {
-    if (XM_IS_NULL(worker)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(worker);
     return xm_worker_wait_at_most(worker, deadline, INT64_MAX);
 }
 
 /* One step without blocking, for callers with a loop of their own. */
 xm_status_t xm_worker_progress(xm_worker_t *worker)
 {
-    if (XM_IS_NULL(worker)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(worker);
     bool moved;
     int64_t next;
     xm_status_t status = xm_worker_fault_status(worker);

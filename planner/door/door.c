@@ -57,35 +57,27 @@ xm_status_t ap_door_text_close(ap_door_text_t *door, xm_status_t status, char **
 
 xm_status_t ap_profile_load(const char *path, ap_profile_t **profile)
 {
-    if (XM_IS_NULL(path) || XM_IS_NULL(profile)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(path, profile);
     return xm_cluster_profile_load(path, profile);
 }
 
 xm_status_t ap_profile_from_text(const char *text, size_t length, const char *source,
                                  ap_profile_t **profile)
 {
-    if (XM_IS_NULL(text) || XM_IS_NULL(source) || XM_IS_NULL(profile)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(text, source, profile);
     return xm_cluster_profile_from_text(text, length, source, profile);
 }
 
 xm_status_t ap_profile_text(const ap_profile_t *profile, char **text)
 {
-    if (XM_IS_NULL(profile) || XM_IS_NULL(text)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(profile, text);
     return xm_cluster_profile_to_text(profile, text);
 }
 
 xm_status_t ap_profile_resize(const ap_profile_t *profile, int hosts, int devices_per_host,
                               ap_profile_t **resized)
 {
-    if (XM_IS_NULL(profile) || XM_IS_NULL(resized)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(profile, resized);
     return xm_cluster_profile_resize(profile, hosts, devices_per_host, resized);
 }
 

@@ -14,9 +14,7 @@
 xm_status_t ap_graph_make_layers(const ap_graph_t *forward, const ap_layering_t *how,
                                  ap_graph_t **layered)
 {
-    if (XM_IS_NULL(forward) || XM_IS_NULL(how) || XM_IS_NULL(layered)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(forward, how, layered);
     ap_layering_t own = AP_LAYERING_INIT;
     XM_TRY(XM_PARAMS_COPY(ap_layering_t, &own, how));
 
@@ -26,9 +24,7 @@ xm_status_t ap_graph_make_layers(const ap_graph_t *forward, const ap_layering_t 
 xm_status_t ap_planner_plan(const ap_planner_params_t *params, ap_plan_t **plan,
                             ap_planner_info_t *info)
 {
-    if (XM_IS_NULL(plan)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(plan);
     ap_door_planner_t asked;
     ap_planner_result_t result = {0};
     xm_status_t status = ap_door_planner_params(&asked, __func__, params);
@@ -65,9 +61,7 @@ const char *ap_like_name(size_t index)
 xm_status_t ap_like_plan(const char *name, const ap_planner_params_t *params, ap_plan_t **plan,
                          ap_like_info_t *info)
 {
-    if (XM_IS_NULL(name) || XM_IS_NULL(plan)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(name, plan);
     const ap_planner_preset_t *row = NULL;
     ap_door_planner_t asked;
     ap_like_result_t result = {0};
@@ -101,9 +95,7 @@ xm_status_t ap_like_plan(const char *name, const ap_planner_params_t *params, ap
 
 xm_status_t ap_plan_table(const ap_plan_t *plan, char **text)
 {
-    if (XM_IS_NULL(plan) || XM_IS_NULL(text)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(plan, text);
     ap_door_text_t door;
     XM_TRY(ap_door_text_open(&door, __func__, text));
 
@@ -113,9 +105,7 @@ xm_status_t ap_plan_table(const ap_plan_t *plan, char **text)
 
 xm_status_t ap_explanation_table(const ap_explanation_t *explanation, char **text)
 {
-    if (XM_IS_NULL(explanation) || XM_IS_NULL(text)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(explanation, text);
     ap_door_text_t door;
     XM_TRY(ap_door_text_open(&door, __func__, text));
 
@@ -125,9 +115,7 @@ xm_status_t ap_explanation_table(const ap_explanation_t *explanation, char **tex
 
 xm_status_t ap_export_plan_text(const ap_plan_t *plan, ap_export_form_t form, char **text)
 {
-    if (XM_IS_NULL(plan) || XM_IS_NULL(text)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(plan, text);
     ap_door_text_t door;
     XM_TRY(ap_door_text_open(&door, __func__, text));
 

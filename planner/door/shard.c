@@ -42,9 +42,7 @@ static xm_status_t solve(const ap_sharding_params_t *params, ap_sharding_t *shar
 
 xm_status_t ap_sharding_create(const ap_sharding_params_t *params, ap_sharding_t **sharding)
 {
-    if (XM_IS_NULL(sharding)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(sharding);
     ap_sharding_params_t own = AP_SHARDING_PARAMS_INIT;
     ap_sharding_t *made;
     xm_status_t status;
@@ -118,9 +116,7 @@ static xm_status_t export_to(const ap_sharding_t *sharding, const ap_frontend_no
 xm_status_t ap_export_sharding(const ap_sharding_t *sharding, const ap_frontend_notes_t *notes,
                                ap_export_form_t form, char **text)
 {
-    if (XM_IS_NULL(sharding) || XM_IS_NULL(text)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(sharding, text);
     ap_door_text_t door;
     XM_TRY(ap_door_text_open(&door, __func__, text));
 
@@ -130,10 +126,7 @@ xm_status_t ap_export_sharding(const ap_sharding_t *sharding, const ap_frontend_
 xm_status_t ap_export_sharding_hlo(const ap_sharding_t *sharding, const ap_frontend_notes_t *notes,
                                    const char *hlo, size_t size, const char *name, char **text)
 {
-    if (XM_IS_NULL(sharding) || XM_IS_NULL(notes) || XM_IS_NULL(hlo) || XM_IS_NULL(name) ||
-        XM_IS_NULL(text)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(sharding, notes, hlo, name, text);
     ap_door_text_t door;
     xm_status_t status = ap_door_text_open(&door, __func__, text);
 

@@ -41,9 +41,7 @@ static xm_status_t simulate(const ap_plan_t *plan, const ap_simulation_params_t 
 xm_status_t ap_simulation_create(const ap_plan_t *plan, const ap_simulation_params_t *params,
                                  ap_simulation_t **simulation)
 {
-    if (XM_IS_NULL(plan) || XM_IS_NULL(simulation)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(plan, simulation);
     ap_simulation_params_t own = AP_SIMULATION_PARAMS_INIT;
     ap_simulation_t *made;
     xm_status_t status =
@@ -73,9 +71,7 @@ const ap_simulation_result_t *ap_simulation_result(const ap_simulation_t *simula
 
 xm_status_t ap_simulation_text(const ap_simulation_t *simulation, char **text)
 {
-    if (XM_IS_NULL(simulation) || XM_IS_NULL(text)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(simulation, text);
     *text = ap_pipeline_text(simulation->schedule, simulation->run);
     return *text != NULL ? XM_OK : XM_NO_MEMORY("a timeline");
 }
@@ -83,17 +79,13 @@ xm_status_t ap_simulation_text(const ap_simulation_t *simulation, char **text)
 xm_status_t ap_simulation_plot(const ap_simulation_t *simulation, const char *title,
                                const char *path)
 {
-    if (XM_IS_NULL(simulation) || XM_IS_NULL(title) || XM_IS_NULL(path)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(simulation, title, path);
     return ap_pipeline_plot(simulation->schedule, simulation->run, title, path);
 }
 
 xm_status_t ap_simulation_trace(const ap_simulation_t *simulation, const char *path)
 {
-    if (XM_IS_NULL(simulation) || XM_IS_NULL(path)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(simulation, path);
     return ap_pipeline_trace(simulation->schedule, simulation->run, path);
 }
 

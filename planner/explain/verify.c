@@ -392,9 +392,7 @@ static xm_status_t verify_view(const ap_planner_params_t *asked, const ap_plan_v
 
 xm_status_t ap_plan_verify(const ap_planner_params_t *params, const ap_plan_t *plan)
 {
-    if (XM_IS_NULL(plan)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(plan);
     ap_door_planner_t own;
     ap_plan_view_t view = {.plan = plan};
     xm_status_t status = XM_OK;

@@ -118,9 +118,7 @@ static xm_status_t load_file(const char *path, const ap_frontend_params_t *param
 xm_status_t ap_frontend_load(const char *model, const ap_frontend_params_t *params,
                              ap_graph_t **graph, ap_frontend_notes_t **notes)
 {
-    if (XM_IS_NULL(model) || XM_IS_NULL(graph)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(model, graph);
     ap_frontend_params_t own = AP_FRONTEND_PARAMS_INIT;
     xm_status_t taken = params != NULL ? XM_PARAMS_COPY(ap_frontend_params_t, &own, params) : XM_OK;
 

@@ -58,9 +58,7 @@ char *ap_graph_keep_name(ap_graph_t *graph, const char *name)
 
 xm_status_t ap_graph_create(const char *name, ap_graph_t **graph)
 {
-    if (XM_IS_NULL(name) || XM_IS_NULL(graph)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(name, graph);
     ap_graph_t *made = calloc(1, sizeof(*made));
 
     if (made == NULL || (made->name = ap_graph_keep_name(made, name)) == NULL) {
@@ -139,9 +137,7 @@ xm_status_t ap_graph_reserve_op(ap_graph_t *graph)
 xm_status_t ap_graph_add_tensor(ap_graph_t *graph, const char *name, ap_tensor_kind_t kind,
                                 const ap_shape_t *shape, ap_dtype_t dtype, int *tensor)
 {
-    if (XM_IS_NULL(graph) || XM_IS_NULL(name) || XM_IS_NULL(shape) || XM_IS_NULL(tensor)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(graph, name, shape, tensor);
     ap_tensor_t made = {.shape = *shape,
                         .dtype = dtype,
                         .kind = kind,
@@ -305,9 +301,7 @@ xm_status_t ap_graph_add_op_by_rule(ap_graph_t *graph, const ap_op_params_t *par
 
 xm_status_t ap_graph_add_op(ap_graph_t *graph, const ap_op_params_t *params, int *results)
 {
-    if (XM_IS_NULL(graph) || XM_IS_NULL(results)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(graph, results);
     ap_op_params_t own = AP_OP_PARAMS_INIT;
     ap_sharding_rule_t rule;
 
@@ -330,9 +324,7 @@ size_t ap_graph_terms(const ap_graph_t *graph)
 
 xm_status_t ap_graph_set_layer(ap_graph_t *graph, int layer)
 {
-    if (XM_IS_NULL(graph)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(graph);
 
     XM_TRY(check_open(graph));
     if (layer < 0) {
@@ -365,9 +357,7 @@ static xm_status_t check_pair(const ap_graph_t *graph, int a, int b)
  * prices an update asks from the new one. */
 xm_status_t ap_graph_set_alias(ap_graph_t *graph, int tensor, int old)
 {
-    if (XM_IS_NULL(graph)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(graph);
     XM_TRY(check_pair(graph, tensor, old));
 
     graph->tensors[tensor].alias_of = old;
@@ -377,9 +367,7 @@ xm_status_t ap_graph_set_alias(ap_graph_t *graph, int tensor, int old)
 
 xm_status_t ap_graph_set_gradient(ap_graph_t *graph, int tensor, int of)
 {
-    if (XM_IS_NULL(graph)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(graph);
     XM_TRY(check_pair(graph, tensor, of));
 
     graph->tensors[tensor].gradient_of = of;
@@ -388,9 +376,7 @@ xm_status_t ap_graph_set_gradient(ap_graph_t *graph, int tensor, int of)
 
 xm_status_t ap_graph_set_loss(ap_graph_t *graph, int tensor, bool is_gradient)
 {
-    if (XM_IS_NULL(graph)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(graph);
 
     XM_TRY(check_open(graph));
     XM_TRY(check_tensor(graph, tensor));

@@ -198,9 +198,7 @@ int ap_graph_resting(const ap_graph_t *graph, const int from[2], const int to[2]
 /* May be called again after a failure, with the graph changed in between. */
 xm_status_t ap_graph_finish(ap_graph_t *graph)
 {
-    if (XM_IS_NULL(graph)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(graph);
     xm_status_t status;
 
     if (graph->finished) {

@@ -320,9 +320,7 @@ ap_plan_params_t ap_plan_params(const ap_plan_t *plan)
 
 xm_status_t ap_plan_parse(const char *name, const char *text, size_t length, ap_plan_t **plan)
 {
-    if (XM_IS_NULL(name) || XM_IS_NULL(text) || XM_IS_NULL(plan)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(name, text, plan);
     json_t *document;
     xm_status_t status;
 
@@ -333,9 +331,7 @@ xm_status_t ap_plan_parse(const char *name, const char *text, size_t length, ap_
 
 xm_status_t ap_plan_load(const char *path, ap_plan_t **plan)
 {
-    if (XM_IS_NULL(path) || XM_IS_NULL(plan)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(path, plan);
     char *text;
     size_t length;
     xm_status_t status;
@@ -356,9 +352,7 @@ char *ap_plan_text(const ap_plan_t *plan)
 
 xm_status_t ap_plan_save(const ap_plan_t *plan, const char *path)
 {
-    if (XM_IS_NULL(plan) || XM_IS_NULL(path)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(plan, path);
     char *text = ap_plan_text(plan);
     xm_status_t status;
 

@@ -314,9 +314,7 @@ static xm_status_t draw_timeline(const figure_t *figure)
 
 xm_status_t ap_plan_plot(const ap_plan_t *plan, const char *path)
 {
-    if (XM_IS_NULL(plan) || XM_IS_NULL(path)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(plan, path);
     figure_t figure = {.plan = plan};
     xm_status_t status;
 

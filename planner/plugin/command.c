@@ -318,9 +318,7 @@ xm_status_t ap_planner_command_plan(const char *command, const ap_planner_params
                                     void (*log)(void *arg, const char *line), void *log_arg,
                                     ap_plan_t **plan)
 {
-    if (XM_IS_NULL(command) || XM_IS_NULL(plan)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(command, plan);
     asked_t asked = {
         .log = log, .log_arg = log_arg, .own = {-1, -1, -1, -1}, .given = {-1, -1, -1, -1}};
     ap_door_planner_t own;

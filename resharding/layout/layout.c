@@ -43,9 +43,7 @@ xm_status_t xm_partition_parse(const char *name, xm_partition_t *partition)
     int index;
     xm_status_t status;
 
-    if (XM_IS_NULL(name) || XM_IS_NULL(partition)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(name, partition);
     if (strcmp(name, partition_names[XM_PARTITION_EXPLICIT]) == 0) {
         return XM_INVALID("the explicit partition needs the offsets of its cuts, which its name "
                           "does not give; choose even, chunk or balanced");

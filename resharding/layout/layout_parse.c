@@ -66,9 +66,7 @@ xm_status_t xm_layout_parse(const char *shape, const char *mesh, const char *ran
     xm_spec_t parsed_spec;
     xm_status_t status;
 
-    if (XM_IS_NULL(shape) || XM_IS_NULL(mesh) || XM_IS_NULL(spec) || XM_IS_NULL(layout)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(shape, mesh, spec, layout);
     XM_TRY(xm_shape_parse(shape, &dims, extents));
     XM_TRY(xm_spec_parse(spec, &parsed_spec));
     if (parsed_spec.dims != dims) {

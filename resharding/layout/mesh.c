@@ -285,9 +285,7 @@ xm_status_t xm_mesh_parse(const char *shape, const char *ranks, int first_rank, 
     int *list = NULL;
     xm_status_t status;
 
-    if (XM_IS_NULL(shape) || XM_IS_NULL(mesh)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(shape, mesh);
     status = parse_shape(shape, &axes, sizes);
     if (status == XM_OK) {
         status = check_sizes(axes, sizes, &size);

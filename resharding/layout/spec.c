@@ -13,9 +13,7 @@
 /* The caller's spec is written only when the whole text is good. */
 xm_status_t xm_spec_parse(const char *text, xm_spec_t *spec)
 {
-    if (XM_IS_NULL(text) || XM_IS_NULL(spec)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(text, spec);
     xm_spec_t parsed;
     const char *c = text;
 

@@ -365,9 +365,7 @@ xm_status_t xm_network_renumber(const xm_network_t *network, const int *number,
 xm_status_t xm_network_from_profile(const xm_cluster_profile_t *profile, int ranks,
                                     const int *host_of_rank, xm_network_t **network)
 {
-    if (XM_IS_NULL(profile) || XM_IS_NULL(host_of_rank) || XM_IS_NULL(network)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(profile, host_of_rank, network);
     xm_network_params_t params = XM_NETWORK_PARAMS_INIT;
     int per_rack = xm_cluster_profile_hosts_per_rack(profile);
     /* By host; there are at most as many hosts as ranks. */

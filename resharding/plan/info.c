@@ -38,9 +38,7 @@ xm_status_t xm_plan_get_info(const xm_plan_t *plan, xm_plan_info_t *info)
 {
     xm_plan_info_t own = XM_PLAN_INFO_INIT;
 
-    if (XM_IS_NULL(plan) || XM_IS_NULL(info)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(plan, info);
     own.ranks = xm_plan_ranks(plan);
     own.strategy = xm_plan_chosen_strategy(plan);
     own.scheduler = xm_plan_chosen_scheduler(plan);
@@ -85,9 +83,7 @@ xm_status_t xm_plan_simulate(const xm_plan_t *plan, const xm_network_t *network,
     xm_span_t *spans = NULL;
     xm_status_t status;
 
-    if (XM_IS_NULL(plan) || XM_IS_NULL(network) || XM_IS_NULL(makespan_ns)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(plan, network, makespan_ns);
     if (hops != NULL) {
         spans = calloc((size_t)xm_plan_hops(plan) + 1, sizeof(*spans));
         XM_NEED_MEMORY(spans, "the times of %lld hops", (long long)xm_plan_hops(plan));
@@ -108,9 +104,7 @@ xm_status_t xm_plan_to_json(const xm_plan_t *plan, char **text)
     FILE *stream;
     xm_status_t status;
 
-    if (XM_IS_NULL(plan) || XM_IS_NULL(text)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(plan, text);
     stream = open_memstream(&written, &length);
     if (stream == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "a plan's text: %s", strerror(errno));

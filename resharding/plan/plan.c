@@ -324,9 +324,7 @@ xm_status_t xm_plan_create(const xm_plan_params_t *given, xm_plan_t **plan)
     xm_status_t status;
 
     XM_TRY(take_params(given, &own));
-    if (XM_IS_NULL(plan)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(plan);
     created = calloc(1, sizeof(*created));
     XM_NEED_MEMORY(created, "a plan");
     created->strategy = params->strategy;

@@ -30,9 +30,7 @@ xm_status_t xm_scheduler_parse(const char *name, xm_scheduler_t *scheduler)
 {
     int index;
 
-    if (XM_IS_NULL(name) || XM_IS_NULL(scheduler)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(name, scheduler);
     XM_TRY(xm_text_choose("scheduler", name, scheduler_names, XM_SCHEDULER_COUNT, &index));
     *scheduler = (xm_scheduler_t)index;
     return XM_OK;

@@ -22,9 +22,7 @@ xm_status_t xm_strategy_parse(const char *name, xm_strategy_t *strategy)
 {
     int index;
 
-    if (XM_IS_NULL(name) || XM_IS_NULL(strategy)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(name, strategy);
     XM_TRY(xm_text_choose("strategy", name, strategy_names, XM_STRATEGY_COUNT, &index));
     *strategy = (xm_strategy_t)index;
     return XM_OK;

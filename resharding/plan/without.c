@@ -449,9 +449,7 @@ xm_status_t xm_plan_without(const xm_plan_t *plan, const xm_plan_without_params_
     without_t w = {.plan = plan, .params = &own};
     xm_status_t status;
 
-    if (XM_IS_NULL(plan) || XM_IS_NULL(rest)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(plan, rest);
     XM_TRY(XM_PARAMS_COPY(xm_plan_without_params_t, &own, params));
     if ((own.lost_count > 0 && xm_is_null(__func__, "params.lost", own.lost)) ||
         (own.delivered_count > 0 && xm_is_null(__func__, "params.delivered", own.delivered))) {

@@ -31,9 +31,7 @@ xm_status_t xm_network_from_worker(xm_worker_t *worker, xm_network_t **network)
     const double *known;
     xm_status_t status;
 
-    if (XM_IS_NULL(worker) || XM_IS_NULL(network)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(worker, network);
     size = xm_worker_size(worker);
     hosts = xm_worker_host_count(worker);
     host_of = calloc((size_t)size, sizeof(*host_of));

@@ -260,9 +260,7 @@ static xm_status_t begin_own(xm_worker_t *worker, const xm_reshard_params_t *par
 {
     xm_reshard_params_t own = XM_RESHARD_PARAMS_INIT;
 
-    if (XM_IS_NULL(worker) || XM_IS_NULL(reshard)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(worker, reshard);
     XM_TRY(XM_PARAMS_COPY(xm_reshard_params_t, &own, params));
     return begin(worker, &own, changes, NULL, reshard);
 }
@@ -367,9 +365,7 @@ xm_status_t xm_reshard_continue(xm_worker_t *worker, const xm_reshard_t *failed,
     xm_reshard_t *self = NULL;
     xm_status_t status = XM_OK;
 
-    if (XM_IS_NULL(worker) || XM_IS_NULL(failed) || XM_IS_NULL(rest)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(worker, failed, rest);
     if (params != NULL) {
         status = XM_PARAMS_COPY(xm_reshard_continue_params_t, &own, params);
     }
@@ -457,9 +453,7 @@ xm_status_t xm_reshard_wait(xm_reshard_t *reshard, int64_t until)
 {
     xm_status_t status;
 
-    if (XM_IS_NULL(reshard)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(reshard);
     if (reshard->agreement != NULL) {
         return settle(reshard, until);
     }
@@ -473,9 +467,7 @@ xm_status_t xm_reshard_wait(xm_reshard_t *reshard, int64_t until)
 
 xm_status_t xm_reshard_test(xm_reshard_t *reshard)
 {
-    if (XM_IS_NULL(reshard)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(reshard);
     if (reshard->running && xm_executor_advance(reshard->executor) == XM_IN_PROGRESS &&
         xm_worker_now(reshard->worker) < reshard->deadline &&
         !xm_worker_has_failed(reshard->worker)) {

@@ -243,9 +243,7 @@ xm_status_t xm_update_continue(xm_worker_t *worker, const xm_reshard_params_t *p
     word_t *words;
     xm_status_t status;
 
-    if (XM_IS_NULL(worker) || XM_IS_NULL(update)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(worker, update);
     XM_TRY(XM_PARAMS_COPY(xm_reshard_params_t, &own, params));
     if (previous != NULL && previous->spent) {
         return XM_INVALID("the update has been continued already");
@@ -466,9 +464,7 @@ xm_status_t xm_update_changed(const xm_update_t *update, int tensor, uint64_t *b
     const xm_plan_t *plan;
     size_t elements;
 
-    if (XM_IS_NULL(update) || XM_IS_NULL(bits)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(update, bits);
     if (tensor < 0 || tensor >= update->tensors) {
         return XM_INVALID("the update has no tensor %d, it has %d", tensor, update->tensors);
     }
@@ -523,7 +519,7 @@ xm_status_t xm_update_commit(xm_update_t *update, int64_t deadline, xm_update_in
     xm_update_info_t own = XM_UPDATE_INFO_INIT;
     xm_status_t status;
 
-    XM_TRY(XM_IS_NULL(update) ? XM_ERR_INVALID_ARGUMENT : XM_OK);
+    XM_NEED_ARGUMENTS(update);
     if (update->spent) {
         return XM_INVALID("the update has been continued by another");
     }

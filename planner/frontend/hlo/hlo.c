@@ -401,9 +401,7 @@ static xm_status_t build(hlo_build_t *b)
 xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name, ap_graph_t **graph,
                              ap_frontend_notes_t **notes)
 {
-    if (XM_IS_NULL(text) || XM_IS_NULL(name) || XM_IS_NULL(graph)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(text, name, graph);
     const hlo_text_t source = {.name = name, .bytes = text, .size = size};
     hlo_build_t b = {.repeat = 1, .context = HLO_INSTANCE_NONE};
     char title[100];

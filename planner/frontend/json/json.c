@@ -422,9 +422,7 @@ static xm_status_t build(json_reader_t *r, const json_t *document)
  * file get a place; a lack of memory has none. */
 xm_status_t ap_json_from_text(const char *text, size_t size, const char *name, ap_graph_t **graph)
 {
-    if (XM_IS_NULL(text) || XM_IS_NULL(name) || XM_IS_NULL(graph)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(text, name, graph);
     json_error_t error;
     json_t *document = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     json_reader_t r = {.tensors = json_object(), .ops = json_object()};

@@ -220,9 +220,7 @@ xm_status_t ap_onnx_from_bytes(const void *bytes, size_t size, const char *name,
                                const ap_onnx_params_t *params, ap_graph_t **graph,
                                ap_frontend_notes_t **notes)
 {
-    if (XM_IS_NULL(bytes) || XM_IS_NULL(name) || XM_IS_NULL(graph)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(bytes, name, graph);
     ap_onnx_params_t own = AP_ONNX_PARAMS_INIT;
     ap_frontend_notes_t *unknown = NULL;
     Onnx__ModelProto *model = NULL;

@@ -496,9 +496,7 @@ static xm_status_t verify_first_hosts(verifier_t *verifier)
 /* Later checks rely on what earlier ones have established, so the first failure ends it. */
 xm_status_t xm_plan_verify(const xm_plan_t *plan)
 {
-    if (XM_IS_NULL(plan)) {
-        return XM_ERR_INVALID_ARGUMENT;
-    }
+    XM_NEED_ARGUMENTS(plan);
     verifier_t verifier = {
         .plan = plan,
         .seen = calloc((size_t)plan->ranks + 1, sizeof(*verifier.seen)),
