@@ -42,10 +42,16 @@ int ap_stage_table_level_in_flight(const ap_stage_table_t *table, const ap_stage
     return ap_stage_table_in_flight(table, query->first, successors < most ? successors : most);
 }
 
+/* What the plans so far of a configuration allow, and cost at most. */
+typedef struct reached {
+    int successors; /* stages that may follow; -1: none fits */
+    double dearest; /* objective of the leanest */
+} reached_t;
+
 /* Stores the price that the search compares, with the share of what happens once per iteration, and
  * how many stages may follow. */
-static void store(ap_stage_table_t *table, const ap_stage_query_t *query, int submesh, int config,
-                  const ap_stage_cost_t *cost)
+static reached_t store(ap_stage_table_t *table, const ap_stage_query_t *query, int submesh,
+                       int config, const ap_stage_cost_t *cost)
 {
     size_t at = ap_stage_table_cell(table, query->first, query->last, submesh) *
                     (size_t)table->config_count +
@@ -63,13 +69,8 @@ static void store(ap_stage_table_t *table, const ap_stage_query_t *query, int su
      * the passes of those before them. */
     table->certain[at] = query->first == 0 ? objective : cost->forward + cost->backward;
     table->successors[at] = ap_stage_table_successors(table, query->first, submesh, cost);
+    return (reached_t){table->successors[at], objective};
 }
-
-/* What the plans so far of a configuration allow, and cost at most. */
-typedef struct reached {
-    int successors; /* stages that may follow; -1: none fits */
-    double dearest; /* objective of the leanest */
-} reached_t;
 
 /* Prices one configuration in the memory levels of one recompute mode, from the level without a
  * limit on. Levels that the last plan serves already, or that no pipeline has a use for, are left
@@ -95,9 +96,7 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
     query->memory_limit = 0.0;
     query->in_flight = 1;
     XM_TRY(ap_stage_table_ask(table, recompute_mode, submesh, query, &cost));
-    store(table, query, submesh, config + level, &cost);
-    *reached = (reached_t){ap_stage_table_successors(table, query->first, submesh, &cost),
-                           ap_stage_objective(&cost, table->accumulated)};
+    *reached = store(table, query, submesh, config + level, &cost);
     /* Levels are in the order of the stages that they plan for. */
     for (++level;
          level < table->level_count && table->levels[level].recompute_mode == recompute_mode;
@@ -121,9 +120,7 @@ static xm_status_t fill_levels(ap_stage_table_t *table, ap_stage_query_t *query,
             break;
         }
         XM_TRY(ap_stage_table_ask(table, recompute_mode, submesh, query, &cost));
-        store(table, query, submesh, config + level, &cost);
-        *reached = (reached_t){ap_stage_table_successors(table, query->first, submesh, &cost),
-                               ap_stage_objective(&cost, table->accumulated)};
+        *reached = store(table, query, submesh, config + level, &cost);
     }
     return XM_OK;
 }
