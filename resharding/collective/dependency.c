@@ -139,19 +139,19 @@ static void list_events(find_t *find)
 xm_status_t xm_dependencies_find(const xm_program_t *program, xm_dependencies_t *dependencies)
 {
     size_t count = program->count, chunks = (size_t)program->chunks;
+    xm_arena_t arena = {0};
     find_t find = {.program = program,
-                   .begin = calloc((size_t)program->nodes + 2, sizeof(int64_t)),
-                   .event = malloc((2 * count + 1) * sizeof(uint32_t)),
-                   .writers = calloc(chunks, sizeof(uint32_t)),
-                   .readers = calloc(chunks, sizeof(uint32_t)),
-                   .seen = calloc(count + 1, sizeof(uint64_t))};
+                   .begin = xm_arena_get(&arena, (size_t)program->nodes + 2, sizeof(int64_t)),
+                   .event = xm_arena_take(&arena, (2 * count + 1) * sizeof(uint32_t)),
+                   .writers = xm_arena_get(&arena, chunks, sizeof(uint32_t)),
+                   .readers = xm_arena_get(&arena, chunks, sizeof(uint32_t)),
+                   .seen = xm_arena_get(&arena, count + 1, sizeof(uint64_t))};
     xm_dependencies_t d = {.first = calloc(count + 2, sizeof(*d.first)),
                            .send_waits = calloc(count + 1, sizeof(int)),
                            .receive_waits = calloc(count + 1, sizeof(int))};
 
-    find.failed = find.begin == NULL || find.event == NULL || find.writers == NULL ||
-                  find.readers == NULL || find.seen == NULL || d.first == NULL ||
-                  d.send_waits == NULL || d.receive_waits == NULL;
+    find.failed =
+        arena.failed || d.first == NULL || d.send_waits == NULL || d.receive_waits == NULL;
     if (!find.failed) {
         list_events(&find);
     }
@@ -165,12 +165,8 @@ xm_status_t xm_dependencies_find(const xm_program_t *program, xm_dependencies_t 
         xm_dependencies_clear(&d);
     }
     free(find.pair);
-    free(find.seen);
-    free(find.readers);
-    free(find.writers);
     free(find.cell);
-    free(find.event);
-    free(find.begin);
+    xm_arena_clear(&arena);
     *dependencies = d;
     return d.next != NULL ? XM_OK : XM_NO_MEMORY("the order of %zu moves", count);
 }

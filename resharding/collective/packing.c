@@ -155,22 +155,22 @@ xm_status_t xm_build_packed_trees(const xm_interconnect_t *interconnect, int pie
                                   xm_program_t **program)
 {
     size_t n = (size_t)interconnect->devices, links = n * n;
+    xm_arena_t arena = {0};
     packing_t p = {.net = interconnect,
-                   .load = calloc(links, sizeof(double)),
-                   .length = calloc(links, sizeof(double)),
-                   .parent = malloc(n * sizeof(int)),
-                   .order = malloc(n * sizeof(int)),
-                   .near = malloc(n * sizeof(double)),
-                   .parents = malloc(ROUNDS * n * sizeof(int)),
-                   .orders = malloc(ROUNDS * n * sizeof(int)),
-                   .uses = malloc(ROUNDS * sizeof(int))};
+                   .load = xm_arena_get(&arena, links, sizeof(double)),
+                   .length = xm_arena_get(&arena, links, sizeof(double)),
+                   .parent = xm_arena_take(&arena, n * sizeof(int)),
+                   .order = xm_arena_take(&arena, n * sizeof(int)),
+                   .near = xm_arena_take(&arena, n * sizeof(double)),
+                   .parents = xm_arena_take(&arena, ROUNDS * n * sizeof(int)),
+                   .orders = xm_arena_take(&arena, ROUNDS * n * sizeof(int)),
+                   .uses = xm_arena_take(&arena, ROUNDS * sizeof(int))};
     xm_status_t status = XM_OK;
 
     *program = NULL;
     if (interconnect->link == NULL) {
         status = XM_INVALID("trees are packed into links, and there are none");
-    } else if (p.load == NULL || p.length == NULL || p.parent == NULL || p.order == NULL ||
-               p.near == NULL || p.parents == NULL || p.orders == NULL || p.uses == NULL) {
+    } else if (arena.failed) {
         status = XM_NO_MEMORY("packing trees of %zu devices", n);
     }
     if (status == XM_OK) {
@@ -183,13 +183,6 @@ xm_status_t xm_build_packed_trees(const xm_interconnect_t *interconnect, int pie
         xm_program_destroy(*program);
         *program = NULL;
     }
-    free(p.uses);
-    free(p.orders);
-    free(p.parents);
-    free(p.near);
-    free(p.order);
-    free(p.parent);
-    free(p.length);
-    free(p.load);
+    xm_arena_clear(&arena);
     return status;
 }

@@ -323,21 +323,22 @@ xm_status_t xm_program_simulate_queues(const xm_program_t *program,
 {
     size_t ports = (size_t)xm_interconnect_resources(interconnect);
     size_t ranks = (size_t)program->devices;
+    xm_arena_t arena = {0};
     queues_t q = {.program = program,
                   .net = interconnect,
                   .bytes = bytes,
-                  .states = calloc(program->count + 1, sizeof(*q.states)),
-                  .busy_until = malloc(ports * sizeof(*q.busy_until)),
-                  .processor = calloc((size_t)interconnect->processors + 1, sizeof(*q.processor)),
-                  .ready = calloc(ranks, sizeof(*q.ready)),
-                  .sends = calloc(ranks, sizeof(*q.sends)),
-                  .last = calloc(ranks, sizeof(*q.last))};
+                  .states = xm_arena_get(&arena, program->count + 1, sizeof(*q.states)),
+                  .busy_until = xm_arena_take(&arena, ports * sizeof(*q.busy_until)),
+                  .processor = xm_arena_get(&arena, (size_t)interconnect->processors + 1,
+                                            sizeof(*q.processor)),
+                  .ready = xm_arena_get(&arena, ranks, sizeof(*q.ready)),
+                  .sends = xm_arena_get(&arena, ranks, sizeof(*q.sends)),
+                  .last = xm_arena_get(&arena, ranks, sizeof(*q.last))};
 
     q.status = program->nodes != program->devices || interconnect->link != NULL
                    ? XM_INVALID("ranks run programs of devices with ports only")
                    : xm_dependencies_find(program, &q.dependencies);
-    if (q.status == XM_OK && (q.states == NULL || q.busy_until == NULL || q.processor == NULL ||
-                              q.ready == NULL || q.sends == NULL || q.last == NULL)) {
+    if (q.status == XM_OK && arena.failed) {
         q.status = XM_NO_MEMORY("simulating %zu moves", program->count);
     }
     for (size_t p = 0; p < ports && q.status == XM_OK; ++p) {
@@ -347,12 +348,7 @@ xm_status_t xm_program_simulate_queues(const xm_program_t *program,
         run(&q);
     }
     *seconds = q.now;
-    free(q.last);
-    free(q.sends);
-    free(q.ready);
-    free(q.processor);
-    free(q.busy_until);
-    free(q.states);
+    xm_arena_clear(&arena);
     free(q.events);
     free(q.nodes);
     xm_dependencies_clear(&q.dependencies);

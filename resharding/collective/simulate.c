@@ -202,33 +202,28 @@ xm_status_t xm_program_simulate(const xm_program_t *program, const xm_interconne
     size_t resources = (size_t)xm_interconnect_resources(interconnect);
     size_t width = interconnect->link != NULL ? 1 : (size_t)interconnect->devices + 1;
     size_t words = (width + 63) / 64, kinds = 2 * XM_INTERCONNECT_MOST;
+    xm_arena_t arena = {0};
     simulation_t s = {.program = program,
                       .net = interconnect,
                       .bytes = bytes,
                       .width = width,
                       .words = words,
-                      .nodes = calloc(program->count + 1, sizeof(*s.nodes)),
-                      .arrives = calloc(program->count + 1, sizeof(*s.arrives)),
-                      .waiting = calloc(resources * width, sizeof(*s.waiting)),
-                      .peers = calloc(resources * words, sizeof(*s.peers)),
-                      .idle = malloc(kinds * words * sizeof(*s.idle)),
-                      .busy = calloc(resources, sizeof(*s.busy))};
+                      .nodes = xm_arena_get(&arena, program->count + 1, sizeof(*s.nodes)),
+                      .arrives = xm_arena_get(&arena, program->count + 1, sizeof(*s.arrives)),
+                      .waiting = xm_arena_get(&arena, resources * width, sizeof(*s.waiting)),
+                      .peers = xm_arena_get(&arena, resources * words, sizeof(*s.peers)),
+                      .idle = xm_arena_take(&arena, kinds * words * sizeof(*s.idle)),
+                      .busy = xm_arena_get(&arena, resources, sizeof(*s.busy))};
 
     s.status = xm_dependencies_find(program, &s.dependencies);
-    if (s.status == XM_OK && (s.nodes == NULL || s.arrives == NULL || s.waiting == NULL ||
-                              s.peers == NULL || s.idle == NULL || s.busy == NULL)) {
+    if (s.status == XM_OK && arena.failed) {
         s.status = XM_NO_MEMORY("simulating %zu moves", program->count);
     }
     if (s.status == XM_OK) {
         memset(s.idle, 0xff, kinds * words * sizeof(*s.idle));
         run(&s, seconds);
     }
-    free(s.busy);
-    free(s.idle);
-    free(s.peers);
-    free(s.waiting);
-    free(s.arrives);
-    free(s.nodes);
+    xm_arena_clear(&arena);
     xm_dependencies_clear(&s.dependencies);
     return s.status;
 }

@@ -36,6 +36,7 @@ typedef struct {
     bool *have, *had; /* by receiver: whether it has the range at hand, and the one before */
     int64_t *until;   /* by new rank: where what it has of the task at hand ends */
     int64_t *mark;    /* by new rank: 1 + the piece whose holder it is */
+    xm_arena_t arena; /* of all but the spans */
 } cutter_t;
 
 static xm_status_t no_memory(const cutter_t *c)
@@ -401,20 +402,16 @@ static xm_status_t allocate(cutter_t *c, size_t numbers)
 {
     size_t tasks = (size_t)c->plan->task_count + 1;
 
-    c->tile_of = calloc((size_t)c->plan->layout_count + 1, sizeof(*c->tile_of));
-    c->next = calloc(numbers, sizeof(*c->next));
-    c->delivered = calloc(tasks, sizeof(*c->delivered));
-    c->wanted = calloc(tasks, sizeof(*c->wanted));
-    c->receivers = malloc(numbers * sizeof(*c->receivers));
-    c->have = calloc(numbers, sizeof(*c->have));
-    c->had = calloc(numbers, sizeof(*c->had));
-    c->until = calloc(numbers, sizeof(*c->until));
-    c->mark = calloc(numbers, sizeof(*c->mark));
-    return c->tile_of == NULL || c->next == NULL || c->delivered == NULL || c->wanted == NULL ||
-                   c->receivers == NULL || c->have == NULL || c->had == NULL || c->until == NULL ||
-                   c->mark == NULL
-               ? no_memory(c)
-               : XM_OK;
+    c->tile_of = xm_arena_get(&c->arena, (size_t)c->plan->layout_count + 1, sizeof(*c->tile_of));
+    c->next = xm_arena_get(&c->arena, numbers, sizeof(*c->next));
+    c->delivered = xm_arena_get(&c->arena, tasks, sizeof(*c->delivered));
+    c->wanted = xm_arena_get(&c->arena, tasks, sizeof(*c->wanted));
+    c->receivers = xm_arena_take(&c->arena, numbers * sizeof(*c->receivers));
+    c->have = xm_arena_get(&c->arena, numbers, sizeof(*c->have));
+    c->had = xm_arena_get(&c->arena, numbers, sizeof(*c->had));
+    c->until = xm_arena_get(&c->arena, numbers, sizeof(*c->until));
+    c->mark = xm_arena_get(&c->arena, numbers, sizeof(*c->mark));
+    return c->arena.failed ? no_memory(c) : XM_OK;
 }
 
 xm_status_t xm_pieces_cut(xm_pieces_t *pieces, const xm_plan_t *plan, const xm_plan_t *rest,
@@ -444,19 +441,11 @@ xm_status_t xm_pieces_cut(xm_pieces_t *pieces, const xm_plan_t *plan, const xm_p
     if (status == XM_OK) {
         status = finish(&c);
     }
-    free(c.mark);
-    free(c.until);
-    free(c.had);
-    free(c.have);
-    free(c.receivers);
-    free(c.wanted);
-    free(c.delivered);
-    free(c.next);
     for (int l = 0; c.tile_of != NULL && l < plan->layout_count; ++l) {
         free(c.tile_of[l]);
     }
-    free(c.tile_of);
     free(c.spans);
+    xm_arena_clear(&c.arena);
     return status;
 }
 

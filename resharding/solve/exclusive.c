@@ -16,17 +16,14 @@ static xm_status_t allocate(xm_exclusive_t *x, int64_t holders, int64_t receiver
 {
     size_t count = (size_t)x->count;
 
-    x->host_of_sender = malloc((size_t)hosts * sizeof(int));
-    x->first_holder = malloc((count + 1) * sizeof(int64_t));
-    x->first_receiver = malloc((count + 1) * sizeof(int64_t));
-    x->shortest = malloc((count + 1) * sizeof(int64_t));
-    x->holder = malloc((size_t)(holders + 1) * sizeof(int));
-    x->duration = malloc((size_t)(holders + 1) * sizeof(int64_t));
-    x->receiver = malloc((size_t)(receivers + 1) * sizeof(int));
-    if (x->host_of_sender == NULL || x->first_holder == NULL || x->first_receiver == NULL ||
-        x->shortest == NULL || x->holder == NULL || x->duration == NULL || x->receiver == NULL) {
-        return XM_NO_MEMORY("scheduling %lld demands", (long long)x->count);
-    }
+    x->host_of_sender = xm_arena_take(&x->arena, (size_t)hosts * sizeof(int));
+    x->first_holder = xm_arena_take(&x->arena, (count + 1) * sizeof(int64_t));
+    x->first_receiver = xm_arena_take(&x->arena, (count + 1) * sizeof(int64_t));
+    x->shortest = xm_arena_take(&x->arena, (count + 1) * sizeof(int64_t));
+    x->holder = xm_arena_take(&x->arena, (size_t)(holders + 1) * sizeof(int));
+    x->duration = xm_arena_take(&x->arena, (size_t)(holders + 1) * sizeof(int64_t));
+    x->receiver = xm_arena_take(&x->arena, (size_t)(receivers + 1) * sizeof(int));
+    XM_NEED_MEMORY(!x->arena.failed, "scheduling %lld demands", (long long)x->count);
     return XM_OK;
 }
 
@@ -140,12 +137,6 @@ void xm_exclusive_destroy(xm_exclusive_t *x)
     if (x == NULL) {
         return;
     }
-    free(x->receiver);
-    free(x->duration);
-    free(x->holder);
-    free(x->shortest);
-    free(x->first_receiver);
-    free(x->first_holder);
-    free(x->host_of_sender);
+    xm_arena_clear(&x->arena);
     free(x);
 }

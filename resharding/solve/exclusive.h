@@ -24,6 +24,7 @@ typedef struct xm_exclusive {
     int64_t *first_receiver;
     int *receiver;     /* receivers, ascending */
     int64_t *shortest; /* its duration when its fastest holder sends it */
+    xm_arena_t arena;  /* of all these */
 } xm_exclusive_t;
 
 xm_status_t xm_exclusive_create(const xm_problem_t *problem, xm_exclusive_t **exclusive);
@@ -41,6 +42,7 @@ typedef struct xm_sender_sets {
     int *size;         /* senders in the set */
     int64_t *work;     /* sum of the shortest durations of what is held only inside, ns */
     double *bytes;     /* of what is held only inside */
+    xm_arena_t arena;  /* of all these */
 } xm_sender_sets_t;
 
 xm_status_t xm_sender_sets_create(const xm_exclusive_t *exclusive, xm_sender_sets_t **sets);

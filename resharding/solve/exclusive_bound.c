@@ -152,13 +152,12 @@ static void add_work(xm_sender_sets_t *sets, const xm_exclusive_t *x, const xm_d
  * it is known to be new. */
 static xm_status_t allocate(xm_sender_sets_t *sets, int64_t count)
 {
-    sets->members = malloc((size_t)count * (size_t)(sets->words + 1) * sizeof(uint64_t));
-    sets->size = malloc((size_t)count * sizeof(int));
-    sets->work = calloc((size_t)count, sizeof(int64_t));
-    sets->bytes = calloc((size_t)count, sizeof(double));
-    if (sets->members == NULL || sets->size == NULL || sets->work == NULL || sets->bytes == NULL) {
-        return XM_NO_MEMORY("%lld sets of senders", (long long)count);
-    }
+    sets->members =
+        xm_arena_take(&sets->arena, (size_t)count * (size_t)(sets->words + 1) * sizeof(uint64_t));
+    sets->size = xm_arena_take(&sets->arena, (size_t)count * sizeof(int));
+    sets->work = xm_arena_get(&sets->arena, (size_t)count, sizeof(int64_t));
+    sets->bytes = xm_arena_get(&sets->arena, (size_t)count, sizeof(double));
+    XM_NEED_MEMORY(!sets->arena.failed, "%lld sets of senders", (long long)count);
     return XM_OK;
 }
 
@@ -213,10 +212,7 @@ void xm_sender_sets_destroy(xm_sender_sets_t *sets)
     if (sets == NULL) {
         return;
     }
-    free(sets->bytes);
-    free(sets->work);
-    free(sets->size);
-    free(sets->members);
+    xm_arena_clear(&sets->arena);
     free(sets);
 }
 

@@ -46,6 +46,7 @@ typedef struct list {
     int64_t event, placed;
     int64_t window; /* demands of a resource looked at in an event */
     xm_step_t *steps;
+    xm_arena_t arena;
 } list_t;
 
 /* The largest remaining work first. Ties fall to a random number when noise is asked for,
@@ -306,16 +307,13 @@ static xm_status_t allocate(list_t *l)
 {
     const xm_exclusive_t *x = l->x;
 
-    l->egress = calloc((size_t)x->senders + 1, sizeof(int64_t));
-    l->to_send = calloc((size_t)x->senders + 1, sizeof(int64_t));
-    l->ingress = calloc((size_t)x->receivers + 1, sizeof(int64_t));
-    l->to_receive = calloc((size_t)x->receivers + 1, sizeof(int64_t));
-    l->candidates = malloc(((size_t)x->count + 1) * sizeof(candidate_t));
-    l->seen = calloc((size_t)x->count + 1, sizeof(int64_t));
-    if (l->egress == NULL || l->to_send == NULL || l->ingress == NULL || l->to_receive == NULL ||
-        l->candidates == NULL || l->seen == NULL) {
-        return XM_NO_MEMORY("scheduling %lld demands", (long long)x->count);
-    }
+    l->egress = xm_arena_get(&l->arena, (size_t)x->senders + 1, sizeof(int64_t));
+    l->to_send = xm_arena_get(&l->arena, (size_t)x->senders + 1, sizeof(int64_t));
+    l->ingress = xm_arena_get(&l->arena, (size_t)x->receivers + 1, sizeof(int64_t));
+    l->to_receive = xm_arena_get(&l->arena, (size_t)x->receivers + 1, sizeof(int64_t));
+    l->candidates = xm_arena_take(&l->arena, ((size_t)x->count + 1) * sizeof(candidate_t));
+    l->seen = xm_arena_get(&l->arena, (size_t)x->count + 1, sizeof(int64_t));
+    XM_NEED_MEMORY(!l->arena.failed, "scheduling %lld demands", (long long)x->count);
     return XM_OK;
 }
 
@@ -353,11 +351,6 @@ xm_status_t xm_exclusive_list(const xm_exclusive_t *x, const xm_list_params_t *p
     }
     free_waiting(&l.by_receiver);
     free_waiting(&l.by_sender);
-    free(l.seen);
-    free(l.candidates);
-    free(l.to_receive);
-    free(l.ingress);
-    free(l.to_send);
-    free(l.egress);
+    xm_arena_clear(&l.arena);
     return status;
 }

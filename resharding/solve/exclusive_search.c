@@ -50,6 +50,7 @@ typedef struct search {
     int64_t best_ns, bound_ns;
     int64_t nodes, node_budget;
     bool stopped; /* out of nodes */
+    xm_arena_t arena;
 } search_t;
 
 static int64_t later(int64_t a, int64_t b)
@@ -327,43 +328,20 @@ static xm_status_t allocate(search_t *s)
     size_t count = (size_t)s->count, senders = (size_t)x->senders;
     size_t receivers = (size_t)x->receivers, sets = (size_t)s->sets->count;
 
-    s->egress = calloc(senders, sizeof(int64_t));
-    s->ingress = calloc(receivers, sizeof(int64_t));
-    s->saved = malloc(count * receivers * sizeof(int64_t));
-    s->to_receive = calloc(receivers, sizeof(int64_t));
-    s->set_work = calloc(sets, sizeof(int64_t));
-    s->inside = calloc(sets, sizeof(uint64_t));
-    s->held = calloc(senders, sizeof(uint64_t));
-    s->twin = malloc(count * sizeof(int));
-    s->head = malloc((senders + receivers + 1) * sizeof(int64_t));
-    s->set_heads = malloc(senders * sizeof(int64_t));
-    s->options = malloc(count * (size_t)s->option_count * sizeof(option_t));
-    s->path = malloc(count * sizeof(xm_step_t));
-    if (s->egress == NULL || s->ingress == NULL || s->saved == NULL || s->to_receive == NULL ||
-        s->set_work == NULL || s->inside == NULL || s->held == NULL || s->twin == NULL ||
-        s->head == NULL || s->set_heads == NULL || s->options == NULL || s->path == NULL) {
-        return XM_NO_MEMORY("searching schedules of %d demands", s->count);
-    }
+    s->egress = xm_arena_get(&s->arena, senders, sizeof(int64_t));
+    s->ingress = xm_arena_get(&s->arena, receivers, sizeof(int64_t));
+    s->saved = xm_arena_take(&s->arena, count * receivers * sizeof(int64_t));
+    s->to_receive = xm_arena_get(&s->arena, receivers, sizeof(int64_t));
+    s->set_work = xm_arena_get(&s->arena, sets, sizeof(int64_t));
+    s->inside = xm_arena_get(&s->arena, sets, sizeof(uint64_t));
+    s->held = xm_arena_get(&s->arena, senders, sizeof(uint64_t));
+    s->twin = xm_arena_take(&s->arena, count * sizeof(int));
+    s->head = xm_arena_take(&s->arena, (senders + receivers + 1) * sizeof(int64_t));
+    s->set_heads = xm_arena_take(&s->arena, senders * sizeof(int64_t));
+    s->options = xm_arena_take(&s->arena, count * (size_t)s->option_count * sizeof(option_t));
+    s->path = xm_arena_take(&s->arena, count * sizeof(xm_step_t));
+    XM_NEED_MEMORY(!s->arena.failed, "searching schedules of %d demands", s->count);
     return xm_dominance_create(s->count, x->senders + x->receivers + 1, &s->memo);
-}
-
-/* Frees what allocate() made; all of it accepts NULL, so a failed allocation needs no
- * other path. */
-static void release(search_t *s)
-{
-    xm_dominance_destroy(s->memo);
-    free(s->path);
-    free(s->options);
-    free(s->set_heads);
-    free(s->head);
-    free(s->twin);
-    free(s->held);
-    free(s->inside);
-    free(s->set_work);
-    free(s->to_receive);
-    free(s->saved);
-    free(s->ingress);
-    free(s->egress);
 }
 
 /*
@@ -424,7 +402,8 @@ xm_status_t xm_exclusive_search(const xm_exclusive_t *x, int64_t node_budget, in
          * proves nothing but what the bound proves. */
         *optimal = !s.stopped || s.best_ns <= bound_ns;
     }
-    release(&s);
+    xm_dominance_destroy(s.memo);
+    xm_arena_clear(&s.arena);
     xm_sender_sets_destroy(sets);
     return status;
 }

@@ -37,6 +37,7 @@ typedef struct rounds {
     int64_t trial;
     int64_t *chosen, *best; /* pairs: a demand, its sender's place in x->holder */
     bool *done;             /* by demand */
+    xm_arena_t arena;
 } rounds_t;
 
 /* A trial's number marks what it uses, so that nothing needs to be cleared between
@@ -189,17 +190,14 @@ static xm_status_t allocate(rounds_t *r)
 {
     size_t count = (size_t)r->x->count, senders = (size_t)r->x->senders;
 
-    r->left = malloc(count * sizeof(int64_t));
-    r->done = calloc(count, sizeof(bool));
-    r->load = calloc(senders, sizeof(int64_t));
-    r->sender_used = calloc(senders, sizeof(int64_t));
-    r->receiver_used = calloc((size_t)r->x->receivers, sizeof(int64_t));
-    r->chosen = malloc(2 * senders * sizeof(int64_t));
-    r->best = malloc(2 * senders * sizeof(int64_t));
-    if (r->left == NULL || r->done == NULL || r->load == NULL || r->sender_used == NULL ||
-        r->receiver_used == NULL || r->chosen == NULL || r->best == NULL) {
-        return XM_NO_MEMORY("scheduling %lld demands", (long long)r->x->count);
-    }
+    r->left = xm_arena_take(&r->arena, count * sizeof(int64_t));
+    r->done = xm_arena_get(&r->arena, count, sizeof(bool));
+    r->load = xm_arena_get(&r->arena, senders, sizeof(int64_t));
+    r->sender_used = xm_arena_get(&r->arena, senders, sizeof(int64_t));
+    r->receiver_used = xm_arena_get(&r->arena, (size_t)r->x->receivers, sizeof(int64_t));
+    r->chosen = xm_arena_take(&r->arena, 2 * senders * sizeof(int64_t));
+    r->best = xm_arena_take(&r->arena, 2 * senders * sizeof(int64_t));
+    XM_NEED_MEMORY(!r->arena.failed, "scheduling %lld demands", (long long)r->x->count);
     return XM_OK;
 }
 
@@ -226,13 +224,7 @@ static xm_status_t schedule_rounds(const xm_exclusive_t *x, uint64_t seed, int64
         }
         *complete = r.left_count == 0;
     }
-    free(r.best);
-    free(r.chosen);
-    free(r.receiver_used);
-    free(r.sender_used);
-    free(r.load);
-    free(r.done);
-    free(r.left);
+    xm_arena_clear(&r.arena);
     return status;
 }
 

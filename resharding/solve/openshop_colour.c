@@ -34,28 +34,10 @@ typedef struct {
     int64_t *since;                         /* by sender: when its mate became that */
     int *queue, *from;                      /* of a search */
     int64_t now, left;
+    xm_arena_t arena; /* of all but the pieces, which the caller takes over */
     xm_turn_piece_t *piece;
     int64_t pieces, capacity;
 } colouring_t;
-
-/* Everything but the pieces, which the caller takes over. */
-static void free_colouring(colouring_t *c)
-{
-    free(c->from);
-    free(c->queue);
-    free(c->since);
-    free(c->mate);
-    free(c->unseen);
-    free(c->open);
-    free(c->adjacent);
-    free(c->load);
-    free(c->used);
-    free(c->next);
-    free(c->first);
-    free(c->cell);
-    free(c->node_of_receiver);
-    free(c->node_of_sender);
-}
 
 static void set_insert(uint64_t *set, int i)
 {
@@ -98,11 +80,9 @@ static xm_status_t number_hosts(colouring_t *c, const xm_shop_t *shop,
 {
     size_t hosts = (size_t)shop->hosts;
 
-    c->node_of_sender = malloc(hosts * sizeof(int));
-    c->node_of_receiver = malloc(hosts * sizeof(int));
-    if (c->node_of_sender == NULL || c->node_of_receiver == NULL) {
-        return XM_NO_MEMORY("%d hosts", shop->hosts);
-    }
+    c->node_of_sender = xm_arena_take(&c->arena, hosts * sizeof(int));
+    c->node_of_receiver = xm_arena_take(&c->arena, hosts * sizeof(int));
+    XM_NEED_MEMORY(!c->arena.failed, "%d hosts", shop->hosts);
     memset(c->node_of_sender, -1, hosts * sizeof(int));
     memset(c->node_of_receiver, -1, hosts * sizeof(int));
     for (int64_t t = 0; t < transfers->count; ++t) {
@@ -133,23 +113,19 @@ static xm_status_t allocate(colouring_t *c, int64_t transfers)
     size_t nodes = (size_t)c->nodes + 1, words = (size_t)c->words + 1;
     size_t cells = (size_t)c->senders * (size_t)c->receivers + 1, count = (size_t)transfers + 1;
 
-    c->cell = calloc(cells, sizeof(int64_t));
-    c->first = malloc(cells * sizeof(int64_t));
-    c->next = malloc(count * sizeof(int64_t));
-    c->used = calloc(count, sizeof(int64_t));
-    c->load = calloc(nodes, sizeof(int64_t));
-    c->adjacent = calloc(nodes * words, sizeof(uint64_t));
-    c->open = calloc(2 * words, sizeof(uint64_t));
-    c->unseen = malloc(words * sizeof(uint64_t));
-    c->mate = malloc(nodes * sizeof(int));
-    c->since = calloc(nodes, sizeof(int64_t));
-    c->queue = malloc(nodes * sizeof(int));
-    c->from = malloc(nodes * sizeof(int));
-    if (c->cell == NULL || c->first == NULL || c->next == NULL || c->used == NULL ||
-        c->load == NULL || c->adjacent == NULL || c->open == NULL || c->unseen == NULL ||
-        c->mate == NULL || c->since == NULL || c->queue == NULL || c->from == NULL) {
-        return XM_NO_MEMORY("colouring %d x %d hosts", c->senders, c->receivers);
-    }
+    c->cell = xm_arena_get(&c->arena, cells, sizeof(int64_t));
+    c->first = xm_arena_take(&c->arena, cells * sizeof(int64_t));
+    c->next = xm_arena_take(&c->arena, count * sizeof(int64_t));
+    c->used = xm_arena_get(&c->arena, count, sizeof(int64_t));
+    c->load = xm_arena_get(&c->arena, nodes, sizeof(int64_t));
+    c->adjacent = xm_arena_get(&c->arena, nodes * words, sizeof(uint64_t));
+    c->open = xm_arena_get(&c->arena, 2 * words, sizeof(uint64_t));
+    c->unseen = xm_arena_take(&c->arena, words * sizeof(uint64_t));
+    c->mate = xm_arena_take(&c->arena, nodes * sizeof(int));
+    c->since = xm_arena_get(&c->arena, nodes, sizeof(int64_t));
+    c->queue = xm_arena_take(&c->arena, nodes * sizeof(int));
+    c->from = xm_arena_take(&c->arena, nodes * sizeof(int));
+    XM_NEED_MEMORY(!c->arena.failed, "colouring %d x %d hosts", c->senders, c->receivers);
     memset(c->first, -1, cells * sizeof(int64_t));
     memset(c->mate, -1, nodes * sizeof(int));
     return XM_OK;
@@ -455,6 +431,6 @@ xm_status_t xm_shop_colour(const xm_shop_t *shop, const xm_shop_transfers_t *tra
     } else {
         free(c.piece);
     }
-    free_colouring(&c);
+    xm_arena_clear(&c.arena);
     return status;
 }

@@ -38,6 +38,7 @@ typedef struct {
     int64_t *sent;            /* pieces of this round */
     int64_t left;             /* copies still to be made */
     xm_random_t random;
+    xm_arena_t arena;
     xm_shop_transfers_t *transfers;
 } distribution_t;
 
@@ -62,37 +63,21 @@ static xm_status_t allocate(distribution_t *w)
     size_t hosts = (size_t)w->hosts, pieces = (size_t)w->pieces;
 
     w->words = (pieces + 63) / 64;
-    w->piece = malloc(pieces * sizeof(*w->piece));
-    w->has = calloc(hosts * w->words, sizeof(uint64_t));
-    w->lacks = calloc(hosts * w->words, sizeof(uint64_t));
-    w->unsent = calloc(w->words, sizeof(uint64_t));
-    w->brought = malloc(hosts * pieces * sizeof(int64_t));
-    w->busy_to = malloc(hosts * sizeof(int));
-    w->busy_from = malloc(hosts * sizeof(int));
-    w->order = malloc(hosts * sizeof(int));
-    w->sent = malloc(hosts * sizeof(int64_t));
+    w->piece = xm_arena_take(&w->arena, pieces * sizeof(*w->piece));
+    w->has = xm_arena_get(&w->arena, hosts * w->words, sizeof(uint64_t));
+    w->lacks = xm_arena_get(&w->arena, hosts * w->words, sizeof(uint64_t));
+    w->unsent = xm_arena_get(&w->arena, w->words, sizeof(uint64_t));
+    w->brought = xm_arena_take(&w->arena, hosts * pieces * sizeof(int64_t));
+    w->busy_to = xm_arena_take(&w->arena, hosts * sizeof(int));
+    w->busy_from = xm_arena_take(&w->arena, hosts * sizeof(int));
+    w->order = xm_arena_take(&w->arena, hosts * sizeof(int));
+    w->sent = xm_arena_take(&w->arena, hosts * sizeof(int64_t));
     w->transfers->at = malloc((size_t)w->left * sizeof(*w->transfers->at));
     w->transfers->capacity = w->left;
     w->transfers->count = 0;
-    if (w->piece == NULL || w->has == NULL || w->lacks == NULL || w->unsent == NULL ||
-        w->brought == NULL || w->busy_to == NULL || w->busy_from == NULL || w->order == NULL ||
-        w->sent == NULL || w->transfers->at == NULL) {
-        return XM_NO_MEMORY("%lld pieces on %d hosts", (long long)w->pieces, w->hosts);
-    }
+    XM_NEED_MEMORY(!w->arena.failed && w->transfers->at != NULL, "%lld pieces on %d hosts",
+                   (long long)w->pieces, w->hosts);
     return XM_OK;
-}
-
-static void free_distribution(distribution_t *w)
-{
-    free(w->sent);
-    free(w->order);
-    free(w->busy_from);
-    free(w->busy_to);
-    free(w->brought);
-    free(w->unsent);
-    free(w->lacks);
-    free(w->has);
-    free(w->piece);
 }
 
 static int64_t pieces_of(const xm_shop_group_t *group, int64_t piece_bytes)
@@ -319,6 +304,6 @@ xm_status_t xm_shop_distribution(const xm_shop_t *shop, int64_t piece_bytes, uin
             run_round(&w);
         }
     }
-    free_distribution(&w);
+    xm_arena_clear(&w.arena);
     return status;
 }

@@ -24,6 +24,7 @@ typedef struct {
     int64_t *list;
     double *rest;  /* by node: time that its remaining transfers take */
     bool *blocked; /* by node: nothing it could do now has arrived */
+    xm_arena_t arena;
 } list_t;
 
 /* Returns when a node is free, by what is recorded so far. */
@@ -49,32 +50,19 @@ static int node_of(const list_t *l, int64_t transfer, bool receiving)
     return receiving ? l->shop->hosts + of->receiver : of->sender;
 }
 
-static void free_list(list_t *l)
-{
-    free(l->blocked);
-    free(l->rest);
-    free(l->list);
-    free(l->length);
-    free(l->first);
-    free(l->done);
-}
-
 /* Lists the transfers by node, with a counting pass first, and adds up how long each node
  * has to work. */
 static xm_status_t fill_list(list_t *l)
 {
     size_t nodes = 2 * (size_t)l->shop->hosts, count = (size_t)l->transfers->count + 1;
 
-    l->done = calloc(count, sizeof(int64_t));
-    l->first = calloc(nodes + 1, sizeof(int64_t));
-    l->length = calloc(nodes, sizeof(int64_t));
-    l->list = malloc(2 * count * sizeof(int64_t));
-    l->rest = calloc(nodes, sizeof(double));
-    l->blocked = calloc(nodes, sizeof(bool));
-    if (l->done == NULL || l->first == NULL || l->length == NULL || l->list == NULL ||
-        l->rest == NULL || l->blocked == NULL) {
-        return XM_NO_MEMORY("scheduling %lld transfers", (long long)l->transfers->count);
-    }
+    l->done = xm_arena_get(&l->arena, count, sizeof(int64_t));
+    l->first = xm_arena_get(&l->arena, nodes + 1, sizeof(int64_t));
+    l->length = xm_arena_get(&l->arena, nodes, sizeof(int64_t));
+    l->list = xm_arena_take(&l->arena, 2 * count * sizeof(int64_t));
+    l->rest = xm_arena_get(&l->arena, nodes, sizeof(double));
+    l->blocked = xm_arena_get(&l->arena, nodes, sizeof(bool));
+    XM_NEED_MEMORY(!l->arena.failed, "scheduling %lld transfers", (long long)l->transfers->count);
     for (int64_t t = 0; t < l->transfers->count; ++t) {
         ++l->first[node_of(l, t, false) + 1];
         ++l->first[node_of(l, t, true) + 1];
@@ -257,6 +245,6 @@ xm_status_t xm_shop_list(const xm_shop_t *shop, const xm_shop_transfers_t *trans
         }
         status = commit(&l, &choice);
     }
-    free_list(&l);
+    xm_arena_clear(&l.arena);
     return status;
 }

@@ -37,6 +37,7 @@ struct xm_recorder {
     int64_t *up_free, *down_free;        /* by rack */
     int64_t *egress_last, *ingress_last; /* by host: hop last recorded; −1: none */
     int64_t makespan_ns, latency_ns;
+    xm_arena_t arena; /* of all but the records */
 };
 
 /* The shop and the transfers must outlive the recorder, which points to both. */
@@ -51,16 +52,14 @@ xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_shop_transfers_t 
     created->shop = shop;
     created->latency_ns = llround(xm_network_nic_latency(shop->network) * 1e9);
     created->transfers = transfers;
-    created->progress = malloc(count * sizeof(*created->progress));
-    created->egress_free = calloc(hosts, sizeof(int64_t));
-    created->ingress_free = calloc(hosts, sizeof(int64_t));
-    created->up_free = calloc(racks, sizeof(int64_t));
-    created->down_free = calloc(racks, sizeof(int64_t));
-    created->egress_last = malloc(hosts * sizeof(int64_t));
-    created->ingress_last = malloc(hosts * sizeof(int64_t));
-    if (created->progress == NULL || created->egress_free == NULL ||
-        created->ingress_free == NULL || created->egress_last == NULL ||
-        created->ingress_last == NULL || created->up_free == NULL || created->down_free == NULL) {
+    created->progress = xm_arena_take(&created->arena, count * sizeof(*created->progress));
+    created->egress_free = xm_arena_get(&created->arena, hosts, sizeof(int64_t));
+    created->ingress_free = xm_arena_get(&created->arena, hosts, sizeof(int64_t));
+    created->up_free = xm_arena_get(&created->arena, racks, sizeof(int64_t));
+    created->down_free = xm_arena_get(&created->arena, racks, sizeof(int64_t));
+    created->egress_last = xm_arena_take(&created->arena, hosts * sizeof(int64_t));
+    created->ingress_last = xm_arena_take(&created->arena, hosts * sizeof(int64_t));
+    if (created->arena.failed) {
         xm_recorder_destroy(created);
         return XM_NO_MEMORY("a schedule of %lld transfers", (long long)transfers->count);
     }
@@ -79,13 +78,7 @@ xm_status_t xm_recorder_create(const xm_shop_t *shop, const xm_shop_transfers_t 
 void xm_recorder_destroy(xm_recorder_t *recorder)
 {
     if (recorder != NULL) {
-        free(recorder->ingress_last);
-        free(recorder->egress_last);
-        free(recorder->down_free);
-        free(recorder->up_free);
-        free(recorder->ingress_free);
-        free(recorder->egress_free);
-        free(recorder->progress);
+        xm_arena_clear(&recorder->arena);
         free(recorder->record);
         free(recorder);
     }
