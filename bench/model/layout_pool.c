@@ -14,18 +14,15 @@
 
 typedef struct {
     rb_layout_key_t key;
-    uint64_t hash;
     xm_layout_t *layout;
 } entry_t;
 
-/* Open addressing over a power of two of slots, each the number of an entry plus one, or 0. */
 struct rb_layout_pool {
     entry_t *entries;
-    int *slots;
-    int count, capacity; /* entries; twice as many slots */
+    int count;
+    size_t room;
+    xm_index_t index; /* of entries, by their keys */
 };
-
-enum { FIRST_CAPACITY = 64 };
 
 /* Unused axes are zero in both keys, so whole keys are compared. They have no gap between their
  * members; what may be behind the last one does not count. */
@@ -33,48 +30,6 @@ enum { KEY_BYTES = offsetof(rb_layout_key_t, spec) + sizeof(xm_spec_t) };
 _Static_assert((int)KEY_BYTES == sizeof(int64_t) * (XM_MAX_DIMS + 1) +
                                      sizeof(int) * (2 + 2 * XM_MAX_AXES) + sizeof(xm_spec_t),
                "keys are compared byte by byte");
-
-/* The slot of the key: its entry's, or the free one where it belongs. Half of the slots
- * are free, so the search ends. */
-static int *find_slot(const rb_layout_pool_t *pool, const rb_layout_key_t *key, uint64_t hash)
-{
-    uint64_t mask = 2 * (uint64_t)pool->capacity - 1;
-
-    for (uint64_t at = hash & mask;; at = (at + 1) & mask) {
-        int number = pool->slots[at];
-
-        if (number == 0 || (pool->entries[number - 1].hash == hash &&
-                            memcmp(&pool->entries[number - 1].key, key, KEY_BYTES) == 0)) {
-            return &pool->slots[at];
-        }
-    }
-}
-
-/* Makes room for one more entry before it is made, so that entering it cannot fail. */
-static xm_status_t reserve(rb_layout_pool_t *pool)
-{
-    int capacity = pool->capacity > 0 ? 2 * pool->capacity : FIRST_CAPACITY;
-    entry_t *entries;
-    int *slots;
-
-    if (pool->count < pool->capacity) {
-        return XM_OK;
-    }
-    slots = calloc(2 * (size_t)capacity, sizeof(*slots));
-    entries = realloc(pool->entries, (size_t)capacity * sizeof(*entries));
-    pool->entries = entries != NULL ? entries : pool->entries;
-    if (slots == NULL || entries == NULL) {
-        free(slots);
-        return XM_NO_MEMORY("%d layouts", capacity);
-    }
-    free(pool->slots);
-    pool->slots = slots;
-    pool->capacity = capacity;
-    for (int i = 0; i < pool->count; ++i) {
-        *find_slot(pool, &entries[i].key, entries[i].hash) = i + 1;
-    }
-    return XM_OK;
-}
 
 /* Ranks are an affine function of the mesh coordinates, with the strides of the key. */
 static xm_status_t make_mesh(const rb_layout_key_t *key, xm_mesh_t **mesh)
@@ -160,19 +115,10 @@ static xm_status_t make_layout(const rb_layout_key_t *key, xm_layout_t **layout)
     return status;
 }
 
-/* A first table is made at once, so that find_slot() always has one. */
 xm_status_t rb_layout_pool_create(rb_layout_pool_t **pool)
 {
-    rb_layout_pool_t *made = calloc(1, sizeof(*made));
-    xm_status_t status;
-
-    XM_NEED_MEMORY(made, "a pool of layouts");
-    status = reserve(made);
-    if (status < 0) {
-        rb_layout_pool_destroy(made);
-        return status;
-    }
-    *pool = made;
+    *pool = calloc(1, sizeof(**pool));
+    XM_NEED_MEMORY(*pool, "a pool of layouts");
     return XM_OK;
 }
 
@@ -180,19 +126,23 @@ xm_status_t rb_layout_pool_get(rb_layout_pool_t *pool, const rb_layout_key_t *ke
                                const xm_layout_t **layout)
 {
     uint64_t hash = XXH3_64bits(key, KEY_BYTES);
-    int *slot = find_slot(pool, key, hash);
     xm_layout_t *made;
+    int64_t at;
 
-    if (*slot != 0) {
-        *layout = pool->entries[*slot - 1].layout;
-        return XM_OK;
+    for (size_t step = 0; (at = xm_index_next(&pool->index, hash, &step)) >= 0;) {
+        if (memcmp(&pool->entries[at].key, key, KEY_BYTES) == 0) {
+            *layout = pool->entries[at].layout;
+            return XM_OK;
+        }
     }
-    XM_TRY(reserve(pool));
+    /* The layout is the pool's before it is entered, which may fail. */
+    XM_NEED_MEMORY(
+        xm_array_reserve(&pool->entries, &pool->room, (size_t)pool->count + 1, sizeof(entry_t)),
+        "%d layouts", pool->count + 1);
     XM_TRY(make_layout(key, &made));
-    pool->entries[pool->count] = (entry_t){*key, hash, made};
-    /* The slot is looked up again because the table may have grown. */
-    *find_slot(pool, key, hash) = ++pool->count;
+    pool->entries[pool->count] = (entry_t){*key, made};
     *layout = made;
+    XM_NEED_MEMORY(xm_index_enter(&pool->index, hash, pool->count++), "%d layouts", pool->count);
     return XM_OK;
 }
 
@@ -205,6 +155,6 @@ void rb_layout_pool_destroy(rb_layout_pool_t *pool)
         xm_layout_destroy(pool->entries[i].layout);
     }
     free(pool->entries);
-    free(pool->slots);
+    xm_index_clear(&pool->index);
     free(pool);
 }

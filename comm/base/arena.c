@@ -17,7 +17,7 @@
 
 /* Chunks double, so that a small arena stays one, up to a size at which more would be waste. */
 enum { LINE = 64, UNIT = 16, SMALL_BYTES = 1024, FIRST_BYTES = 1024, MOST_BYTES = 1 << 24 };
-enum { FIRST_ITEMS = 16 };
+enum { FIRST_ITEMS = 16, FIRST_SLOTS = 64 };
 
 struct xm_arena_chunk {
     xm_arena_chunk_t *next;
@@ -122,6 +122,44 @@ bool xm_array_reserve(void *array, size_t *room, size_t wanted, size_t size)
     memcpy(array, &items, sizeof(items));
     *room = larger;
     return true;
+}
+
+static void take_slot(xm_index_t *index, struct xm_index_slot entry)
+{
+    size_t at = (size_t)entry.hash & (index->size - 1);
+
+    while (index->slots[at].number != 0) {
+        at = (at + 1) & (index->size - 1);
+    }
+    index->slots[at] = entry;
+    ++index->count;
+}
+
+bool xm_index_enter(xm_index_t *index, uint64_t hash, int64_t number)
+{
+    if (2 * index->count >= index->size) {
+        xm_index_t larger = {.size = index->size > 0 ? 2 * index->size : FIRST_SLOTS};
+
+        larger.slots = calloc(larger.size, sizeof(*larger.slots));
+        if (larger.slots == NULL) {
+            return false;
+        }
+        for (size_t i = 0; i < index->size; ++i) {
+            if (index->slots[i].number != 0) {
+                take_slot(&larger, index->slots[i]);
+            }
+        }
+        free(index->slots);
+        *index = larger;
+    }
+    take_slot(index, (struct xm_index_slot){hash, number + 1});
+    return true;
+}
+
+void xm_index_clear(xm_index_t *index)
+{
+    free(index->slots);
+    *index = (xm_index_t){0};
 }
 
 int xm_order_ints(const void *a, const void *b)

@@ -2,7 +2,7 @@
 /**
  * @file comm/base/arena.h
  * Memory of what lives equally long: handed out piece by piece, freed at once. All-zero is empty.
- * And arrays that grow, and in what order they are sorted. Internal.
+ * And arrays that grow, in what order they are sorted, and how their items are found. Internal.
  */
 #pragma once
 
@@ -45,6 +45,58 @@ static inline int xm_order(int64_t a, int64_t b)
 {
     return (a > b) - (a < b);
 }
+
+/**
+ * Numbers, such as places in an array, by the hash of what they stand for. All-zero is empty.
+ *
+ * @code
+ *     for (size_t step = 0; (n = xm_index_next(&index, hash, &step)) >= 0;) {
+ *         if (is_it(&items[n])) { // hashes may be equal by chance
+ *             return n;
+ *         }
+ *     }
+ *     items[count] = it;
+ *     return xm_index_enter(&index, hash, count) ? count++ : -1;
+ * @endcode
+ */
+typedef struct xm_index {
+    struct xm_index_slot {
+        uint64_t hash;
+        int64_t number; /**< plus one; 0: free */
+    } * slots;          /**< private: open addressing over a power of two, at most half full */
+    size_t size, count;
+} xm_index_t;
+
+/** The next number of @p hash, whose bits are all spread well; −1: no more. */
+static inline int64_t xm_index_next(const xm_index_t *index, uint64_t hash, size_t *step)
+{
+    while (index->size > 0) {
+        const struct xm_index_slot *slot = &index->slots[(hash + (*step)++) & (index->size - 1)];
+
+        if (slot->number == 0 || slot->hash == hash) {
+            return slot->number - 1;
+        }
+    }
+    return -1;
+}
+
+/** Enters a number from 0 on; false: memory is short, and everything is as before. */
+bool xm_index_enter(xm_index_t *index, uint64_t hash, int64_t number);
+
+void xm_index_clear(xm_index_t *index);
+
+/** Halves an order from @p low to @p high until @p low, of the @p type of integers, is its first
+ * place
+ * @p at of which @p before is false, or @p high: of all places in front of that it is true. */
+#define XM_BISECT(type, at, low, high, before)                                                     \
+    for (type xm_end = (high), at; (low) < xm_end;) {                                              \
+        at = (low) + (xm_end - (low)) / 2;                                                         \
+        if (before) {                                                                              \
+            (low) = at + 1;                                                                        \
+        } else {                                                                                   \
+            xm_end = at;                                                                           \
+        }                                                                                          \
+    }
 
 /** For qsort() of numbers, or of structures that begin with one: the smallest first. */
 int xm_order_ints(const void *a, const void *b);

@@ -67,22 +67,15 @@ xm_status_t xm_curve_check(const char *name, const xm_curve_point_t *points, con
  * the last slope. A binary search finds the segment. */
 double xm_curve_seconds(const xm_curve_point_t *points, size_t count, double bytes)
 {
-    size_t low = 0, high = count - 1;
+    size_t low = 1;
     double span, slope;
 
     if (bytes <= (double)points[0].bytes) {
         return points[0].seconds;
     }
     /* Finds the segment low … low + 1 that holds the size, or the last one. */
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-
-        if ((double)points[middle].bytes <= bytes) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
+    XM_BISECT(size_t, i, low, count - 1, (double)points[i].bytes <= bytes);
+    --low;
     span = (double)(points[low + 1].bytes - points[low].bytes);
     slope = (points[low + 1].seconds - points[low].seconds) / span;
     return points[low].seconds + (bytes - (double)points[low].bytes) * slope;

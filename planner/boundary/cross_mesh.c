@@ -19,12 +19,10 @@
 #include "planner/boundary/cross_mesh_bound.h"
 #include "planner/boundary/planned.h"
 
-enum { FIRST_SLOTS = 256 };
-
 /* All that a cost depends on. There is no padding, so keys compare as memory. */
 typedef struct cost_key {
     XXH128_hash_t tensors; /* shapes, element sizes and specs: a list too long for a key */
-    int count;             /* tensors; 0: free slot */
+    int count;             /* tensors */
     int src_shape[2], dst_shape[2];
     int src_first, dst_first; /* of the same hosts from the first on, where all are alike */
     int one_way;
@@ -41,9 +39,9 @@ struct ap_cross_mesh {
     const xm_cluster_profile_t *profile;
     bool alike; /* all hosts have the same NICs, and none shares an uplink */
     pthread_mutex_t mutex;
-    cost_entry_t *slots; /* open addressing, a power of two, at most half full */
-    size_t slot_count;
-    size_t used;
+    cost_entry_t *entries;
+    size_t used, room;
+    xm_index_t index; /* of entries, by their keys */
 };
 
 xm_status_t ap_cross_mesh_create(const xm_cluster_profile_t *profile, ap_cross_mesh_t **result)
@@ -62,37 +60,18 @@ xm_status_t ap_cross_mesh_create(const xm_cluster_profile_t *profile, ap_cross_m
     return XM_OK;
 }
 
-/* Ends because the table is at most half full. */
-static cost_entry_t *find_slot(cost_entry_t *slots, size_t slot_count, const cost_key_t *key)
+/* The entry of a key, or NULL. */
+static const cost_entry_t *find_entry(const ap_cross_mesh_t *cross_mesh, const cost_key_t *key)
 {
-    size_t slot = (size_t)XXH3_64bits(key, sizeof(*key)) & (slot_count - 1);
+    uint64_t hash = XXH3_64bits(key, sizeof(*key));
+    int64_t i;
 
-    while (slots[slot].key.count != 0 && memcmp(&slots[slot].key, key, sizeof(*key)) != 0) {
-        slot = (slot + 1) & (slot_count - 1);
-    }
-    return &slots[slot];
-}
-
-/* Slots are moved without their keys being compared: all are different. */
-static xm_status_t make_room(ap_cross_mesh_t *cross_mesh)
-{
-    size_t count = cross_mesh->slot_count == 0 ? FIRST_SLOTS : 2 * cross_mesh->slot_count;
-    cost_entry_t *slots;
-
-    if (2 * (cross_mesh->used + 1) <= cross_mesh->slot_count) {
-        return XM_OK;
-    }
-    slots = calloc(count, sizeof(*slots));
-    XM_NEED_MEMORY(slots, "%zu boundary costs", count);
-    for (size_t i = 0; i < cross_mesh->slot_count; ++i) {
-        if (cross_mesh->slots[i].key.count != 0) {
-            *find_slot(slots, count, &cross_mesh->slots[i].key) = cross_mesh->slots[i];
+    for (size_t step = 0; (i = xm_index_next(&cross_mesh->index, hash, &step)) >= 0;) {
+        if (memcmp(&cross_mesh->entries[i].key, key, sizeof(*key)) == 0) {
+            return &cross_mesh->entries[i];
         }
     }
-    free(cross_mesh->slots);
-    cross_mesh->slots = slots;
-    cross_mesh->slot_count = count;
-    return XM_OK;
+    return NULL;
 }
 
 /* How hosts of a transfer were renumbered for its key. */
@@ -207,36 +186,35 @@ static xm_status_t make_key(const ap_cross_mesh_t *cross_mesh,
 /* The cost behind a key, if it is known. */
 static bool recall(ap_cross_mesh_t *cross_mesh, const cost_key_t *key, ap_cross_mesh_cost_t *cost)
 {
-    bool known = false;
+    const cost_entry_t *entry;
 
     (void)pthread_mutex_lock(&cross_mesh->mutex);
-    if (cross_mesh->slot_count > 0) {
-        const cost_entry_t *slot = find_slot(cross_mesh->slots, cross_mesh->slot_count, key);
-
-        known = slot->key.count != 0;
-        *cost = slot->cost;
+    entry = find_entry(cross_mesh, key);
+    if (entry != NULL) {
+        *cost = entry->cost;
     }
     (void)pthread_mutex_unlock(&cross_mesh->mutex);
-    return known;
+    return entry != NULL;
 }
 
 /* Keeps an entry, unless another thread has done so meanwhile. The entry's links are taken over, or
  * freed. */
 static xm_status_t keep(ap_cross_mesh_t *cross_mesh, const cost_entry_t *entry)
 {
-    bool taken = false;
-    xm_status_t status;
+    bool taken;
+    xm_status_t status = XM_OK;
 
     (void)pthread_mutex_lock(&cross_mesh->mutex);
-    status = make_room(cross_mesh);
-    if (status == XM_OK) {
-        cost_entry_t *slot = find_slot(cross_mesh->slots, cross_mesh->slot_count, &entry->key);
-
-        taken = slot->key.count == 0;
-        if (taken) {
-            *slot = *entry;
-            ++cross_mesh->used;
-        }
+    taken = find_entry(cross_mesh, &entry->key) == NULL;
+    if (taken && (!xm_array_reserve(&cross_mesh->entries, &cross_mesh->room, cross_mesh->used + 1,
+                                    sizeof(*entry)) ||
+                  !xm_index_enter(&cross_mesh->index, XXH3_64bits(&entry->key, sizeof(entry->key)),
+                                  (int64_t)cross_mesh->used))) {
+        status = XM_NO_MEMORY("%zu boundary costs", cross_mesh->used + 1);
+        taken = false;
+    }
+    if (taken) {
+        cross_mesh->entries[cross_mesh->used++] = *entry;
     }
     (void)pthread_mutex_unlock(&cross_mesh->mutex);
     if (!taken) {
@@ -324,7 +302,7 @@ xm_status_t ap_cross_mesh_loads(ap_cross_mesh_t *cross_mesh,
         return status;
     }
     (void)pthread_mutex_lock(&cross_mesh->mutex); /* the table may move */
-    entry = find_slot(cross_mesh->slots, cross_mesh->slot_count, &key);
+    entry = find_entry(cross_mesh, &key);
     copy = xm_arena_take(arena, (size_t)entry->link_count * sizeof(*copy));
     if (copy == NULL) {
         status = XM_NO_MEMORY("%d NICs", entry->link_count);
@@ -353,10 +331,11 @@ void ap_cross_mesh_destroy(ap_cross_mesh_t *cross_mesh)
 {
     if (cross_mesh != NULL) {
         (void)pthread_mutex_destroy(&cross_mesh->mutex);
-        for (size_t i = 0; i < cross_mesh->slot_count; ++i) {
-            free(cross_mesh->slots[i].links);
+        for (size_t i = 0; i < cross_mesh->used; ++i) {
+            free(cross_mesh->entries[i].links);
         }
-        free(cross_mesh->slots);
+        free(cross_mesh->entries);
+        xm_index_clear(&cross_mesh->index);
         free(cross_mesh);
     }
 }

@@ -99,17 +99,10 @@ static bool common_spec(const ap_hlo_exporter_t *e, const place_t *place, ap_spe
  */
 static void find_instances(const ap_hlo_exporter_t *e, place_t *place)
 {
-    int low = 0, high = e->source->instance_count;
+    int low = 0;
 
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-
-        if (e->source->instances[e->instances[middle]].at < place->of->at) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
+    XM_BISECT(int, i, low, e->source->instance_count,
+              e->source->instances[e->instances[i]].at < place->of->at);
     place->instances = e->instances + low;
     for (place->count = 0; low + place->count < e->source->instance_count; ++place->count) {
         if (e->source->instances[place->instances[place->count]].at != place->of->at) {

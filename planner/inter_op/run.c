@@ -160,18 +160,10 @@ double ap_inter_op_graph_run(ap_inter_op_graph_t *graph, ap_inter_op_start_t *st
  * the memory of a field by that, and only traces ask. */
 int ap_inter_op_node_behind(const ap_inter_op_graph_t *graph, int value)
 {
-    int low = 0, high = graph->node_count - 1;
+    int behind = 1;
 
-    while (low < high) {
-        int middle = (low + high + 1) / 2;
-
-        if (graph->nodes[middle].first_out <= value) {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
-    }
-    return low;
+    XM_BISECT(int, i, behind, graph->node_count, graph->nodes[i].first_out <= value);
+    return behind - 1;
 }
 
 /* Replaces the lower bound of one boundary by its cost, if that is not known yet. *above becomes

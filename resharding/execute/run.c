@@ -16,19 +16,10 @@ uint64_t xm_executor_tag(const xm_executor_t *executor)
 
 int64_t xm_executor_find_hop(const xm_executor_t *executor, int64_t number)
 {
-    for (int64_t low = 0, high = executor->hop_count; low < high;) {
-        int64_t middle = low + (high - low) / 2;
+    int64_t low = 0;
 
-        if (executor->hops[middle].number == number) {
-            return middle;
-        }
-        if (executor->hops[middle].number < number) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return -1;
+    XM_BISECT(int64_t, i, low, executor->hop_count, executor->hops[i].number < number);
+    return low < executor->hop_count && executor->hops[low].number == number ? low : -1;
 }
 
 /* What is cancelled after the first failure sets other sentences. */

@@ -23,7 +23,6 @@ static const int64_t longest_ns = INT64_C(3) << 61;
 
 /* Data held by the same set of at least two nodes. */
 typedef struct {
-    uint64_t hash;
     int64_t bytes;
     size_t first; /* of its holders in `holder` */
     int count;
@@ -38,8 +37,7 @@ struct xm_cut_bound {
     int groups;
     int *holder;
     size_t holders, holder_room, group_room;
-    int *slot; /* hash table of groups, open addressing; −1: free */
-    size_t slots;
+    xm_index_t index; /* of groups, by their holders */
 };
 
 /* The rounding up by 2^-50 keeps the bound valid: without it, errors in doubles could
@@ -72,36 +70,13 @@ xm_status_t xm_cut_bound_create(int nodes, const double *rate, xm_cut_bound_t **
 void xm_cut_bound_destroy(xm_cut_bound_t *cut_bound)
 {
     if (cut_bound != NULL) {
-        free(cut_bound->slot);
+        xm_index_clear(&cut_bound->index);
         free(cut_bound->holder);
         free(cut_bound->group);
         free(cut_bound->own);
         free(cut_bound->rate);
         free(cut_bound);
     }
-}
-
-/* Doubles the table and puts every group into it again, by the hashes that the groups
- * keep. */
-static xm_status_t grow_table(xm_cut_bound_t *cut_bound)
-{
-    size_t slots = cut_bound->slots > 0 ? cut_bound->slots * 2 : 64;
-    int *slot = malloc(slots * sizeof(*slot));
-
-    XM_NEED_MEMORY(slot, "the bound of %d sets of holders", cut_bound->groups);
-    memset(slot, -1, slots * sizeof(*slot));
-    for (int g = 0; g < cut_bound->groups; ++g) {
-        size_t i = (size_t)cut_bound->group[g].hash & (slots - 1);
-
-        while (slot[i] >= 0) {
-            i = (i + 1) & (slots - 1);
-        }
-        slot[i] = g;
-    }
-    free(cut_bound->slot);
-    cut_bound->slot = slot;
-    cut_bound->slots = slots;
-    return XM_OK;
 }
 
 /* Values mostly come in order, so the search begins at the end. */
@@ -120,43 +95,34 @@ int xm_set_insert(int *set, int count, int value)
     return count + 1;
 }
 
-/* Makes room for one more group of `count` holders, and keeps the table at most half
- * full, so that a search always meets a free slot. */
-static xm_status_t reserve(xm_cut_bound_t *cut_bound, int count)
-{
-    XM_NEED_MEMORY(xm_array_reserve(&cut_bound->group, &cut_bound->group_room,
-                                    (size_t)cut_bound->groups + 1, sizeof(*cut_bound->group)) &&
-                       xm_array_reserve(&cut_bound->holder, &cut_bound->holder_room,
-                                         cut_bound->holders + (size_t)count,
-                                         sizeof(*cut_bound->holder)),
-                   "the bound of %d sets of holders", cut_bound->groups + 1);
-    return (size_t)cut_bound->groups * 2 >= cut_bound->slots ? grow_table(cut_bound) : XM_OK;
-}
-
 /* Finds the group of these holders or makes it. Equal sets share a node of the flow,
  * which is what keeps it small: demands are many, sets of holders are few. */
 static xm_status_t add_to_group(xm_cut_bound_t *cut_bound, const int *holders, int count,
                                 int64_t bytes)
 {
     uint64_t hash = xm_hash_list(0, holders, count);
-    size_t i;
+    int64_t g;
 
-    XM_TRY(reserve(cut_bound, count));
-    for (i = (size_t)hash & (cut_bound->slots - 1); cut_bound->slot[i] >= 0;
-         i = (i + 1) & (cut_bound->slots - 1)) {
-        group_t *group = &cut_bound->group[cut_bound->slot[i]];
+    for (size_t step = 0; (g = xm_index_next(&cut_bound->index, hash, &step)) >= 0;) {
+        group_t *group = &cut_bound->group[g];
 
-        if (group->hash == hash && group->count == count &&
+        if (group->count == count &&
             memcmp(cut_bound->holder + group->first, holders, (size_t)count * sizeof(int)) == 0) {
             group->bytes += bytes;
             return XM_OK;
         }
     }
     /* The set is new; its holders are appended to the common list, which groups index. */
+    XM_NEED_MEMORY(xm_array_reserve(&cut_bound->group, &cut_bound->group_room,
+                                    (size_t)cut_bound->groups + 1, sizeof(*cut_bound->group)) &&
+                       xm_array_reserve(&cut_bound->holder, &cut_bound->holder_room,
+                                        cut_bound->holders + (size_t)count,
+                                        sizeof(*cut_bound->holder)) &&
+                       xm_index_enter(&cut_bound->index, hash, cut_bound->groups),
+                   "the bound of %d sets of holders", cut_bound->groups + 1);
     memcpy(cut_bound->holder + cut_bound->holders, holders, (size_t)count * sizeof(int));
-    cut_bound->group[cut_bound->groups] = (group_t){hash, bytes, cut_bound->holders, count};
+    cut_bound->group[cut_bound->groups++] = (group_t){bytes, cut_bound->holders, count};
     cut_bound->holders += (size_t)count;
-    cut_bound->slot[i] = cut_bound->groups++;
     return XM_OK;
 }
 

@@ -11,20 +11,13 @@
 
 #include "resharding/plan/plan_private.h"
 
-enum { FIRST_TABLE = 64 };
-
 xm_status_t xm_builder_init(xm_builder_t *builder, const xm_plan_t *plan)
 {
     memset(builder, 0, sizeof(*builder));
     /* One entry more than needed, so that an empty batch allocates too. */
     builder->chunk_elements =
         malloc(((size_t)plan->task_count + 1) * sizeof(*builder->chunk_elements));
-    builder->route_table = calloc(FIRST_TABLE, sizeof(*builder->route_table));
-    if (builder->chunk_elements == NULL || builder->route_table == NULL) {
-        xm_builder_clear(builder);
-        return XM_NO_MEMORY("planning %" PRId64 " unit tasks", plan->task_count);
-    }
-    builder->route_table_size = FIRST_TABLE;
+    XM_NEED_MEMORY(builder->chunk_elements, "planning %" PRId64 " unit tasks", plan->task_count);
     /* Chunks begin as whole tasks; whoever limits them only makes them shorter. */
     for (int64_t t = 0; t < plan->task_count; ++t) {
         builder->chunk_elements[t] = plan->tasks[t].elements;
@@ -39,49 +32,10 @@ void xm_builder_clear(xm_builder_t *builder)
     }
     free(builder->first_hop);
     free(builder->chunk_elements);
-    free(builder->route_table);
+    xm_index_clear(&builder->route_index);
     free(builder->routes);
     free(builder->transfers);
     memset(builder, 0, sizeof(*builder));
-}
-
-/* The FNV-1a step, on ints. */
-static uint64_t mix(uint64_t hash, int value)
-{
-    return (hash ^ (uint32_t)value) * UINT64_C(0x100000001b3);
-}
-
-/* The high bits are folded in at the end, as the table's place comes from the low ones. */
-static uint64_t hash_route(int count, const int *ranks, const int *parents)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-
-    for (int i = 0; i < count; ++i) {
-        hash = mix(mix(hash, ranks[i]), parents[i]);
-    }
-    return hash ^ hash >> 29;
-}
-
-/* Doubles the table and enters all routes anew. */
-static xm_status_t grow_table(xm_builder_t *builder)
-{
-    int size = builder->route_table_size * 2;
-    int *table = calloc((size_t)size, sizeof(*table));
-
-    XM_NEED_MEMORY(table, "%d routes", size);
-    for (int r = 0; r < builder->route_count; ++r) {
-        const xm_route_t *route = &builder->routes[r];
-        uint64_t at = hash_route(route->count, route->ranks, route->parents) & (uint64_t)(size - 1);
-
-        while (table[at] != 0) {
-            at = (at + 1) & (uint64_t)(size - 1);
-        }
-        table[at] = r + 1;
-    }
-    free(builder->route_table);
-    builder->route_table = table;
-    builder->route_table_size = size;
-    return XM_OK;
 }
 
 /* Copies the route into one allocation, at `ranks`, which the builder owns. The place is
@@ -103,31 +57,27 @@ static xm_status_t add_route(xm_builder_t *builder, int count, const int *ranks,
     return XM_OK;
 }
 
-/* The table is at most half full, so the search meets an empty place when the route is
- * new. */
+/* Routes are found by content. */
 xm_status_t xm_builder_route(xm_builder_t *builder, int count, const int *ranks, const int *parents,
                              int *route)
 {
-    uint64_t mask, at;
+    uint64_t hash = xm_hash_list(xm_hash_list(0, ranks, count), parents, count);
+    int64_t at;
 
-    if (builder->route_count * 2 >= builder->route_table_size) {
-        XM_TRY(grow_table(builder));
-    }
-    mask = (uint64_t)(builder->route_table_size - 1);
-    for (at = hash_route(count, ranks, parents) & mask; builder->route_table[at] != 0;
-         at = (at + 1) & mask) {
-        const xm_route_t *known = &builder->routes[builder->route_table[at] - 1];
+    for (size_t step = 0; (at = xm_index_next(&builder->route_index, hash, &step)) >= 0;) {
+        const xm_route_t *known = &builder->routes[at];
 
         if (known->count == count &&
             memcmp(known->ranks, ranks, (size_t)count * sizeof(int)) == 0 &&
             memcmp(known->parents, parents, (size_t)count * sizeof(int)) == 0) {
-            *route = builder->route_table[at] - 1;
+            *route = (int)at;
             return XM_OK;
         }
     }
     XM_TRY(add_route(builder, count, ranks, parents));
-    builder->route_table[at] = builder->route_count;
     *route = builder->route_count - 1;
+    XM_NEED_MEMORY(xm_index_enter(&builder->route_index, hash, *route), "%d routes",
+                   builder->route_count);
     return XM_OK;
 }
 

@@ -19,9 +19,8 @@ typedef struct {
     const xm_classes_t *classes;
     xm_bundles_t *out;
     size_t capacity;
-    int64_t *table; /* open addressing by the rails' lists: bundle + 1 */
-    int64_t table_size;
-    int64_t *bundle; /* by lane */
+    xm_index_t index; /* of bundles, by the rails' lists */
+    int64_t *bundle;  /* by lane */
 } making_t;
 
 static xm_status_t no_memory(const making_t *m)
@@ -44,53 +43,24 @@ static bool same_rails(const xm_demand_t *a, const xm_demand_t *b)
            memcmp(a->receivers, b->receivers, (size_t)a->receiver_count * sizeof(int)) == 0;
 }
 
-/* Enters the bundles in a table twice as large, so that it is at most half full. */
-static xm_status_t grow(making_t *m)
-{
-    xm_bundles_t *out = m->out;
-    uint64_t mask;
-
-    if (!xm_array_reserve(&out->demands, &m->capacity, (size_t)out->count + 64,
-                          sizeof(*out->demands))) {
-        return no_memory(m);
-    }
-    free(m->table);
-    m->table_size = 64;
-    while (m->table_size < 2 * (int64_t)m->capacity) {
-        m->table_size *= 2;
-    }
-    mask = (uint64_t)m->table_size - 1;
-    m->table = calloc((size_t)m->table_size, sizeof(*m->table));
-    for (int64_t d = 0; m->table != NULL && d < out->count; ++d) {
-        uint64_t at = hash_demand(&out->demands[d]) & mask;
-
-        while (m->table[at] != 0) {
-            at = (at + 1) & mask;
-        }
-        m->table[at] = d + 1;
-    }
-    return m->table != NULL ? XM_OK : no_memory(m);
-}
-
 /* Finds the bundle of these rails, or makes it with no bytes yet. */
 static xm_status_t find_bundle(making_t *m, const xm_demand_t *rails, int64_t *bundle)
 {
     xm_bundles_t *out = m->out;
-    uint64_t mask, at;
+    uint64_t hash = hash_demand(rails);
 
-    if ((size_t)out->count == m->capacity) {
-        XM_TRY(grow(m));
-    }
-    mask = (uint64_t)m->table_size - 1;
-    for (at = hash_demand(rails) & mask; m->table[at] != 0; at = (at + 1) & mask) {
-        *bundle = m->table[at] - 1;
+    for (size_t step = 0; (*bundle = xm_index_next(&m->index, hash, &step)) >= 0;) {
         if (same_rails(&out->demands[*bundle], rails)) {
             return XM_OK;
         }
     }
+    if (!xm_array_reserve(&out->demands, &m->capacity, (size_t)out->count + 1,
+                          sizeof(*out->demands)) ||
+        !xm_index_enter(&m->index, hash, out->count)) {
+        return no_memory(m);
+    }
     *bundle = out->count;
     out->demands[out->count++] = *rails;
-    m->table[at] = out->count;
     return XM_OK;
 }
 
@@ -257,7 +227,7 @@ xm_status_t xm_bundles_create(const xm_scheduling_t *s, double single, bool near
         status = order_bundles(s, bundles);
     }
     free(m.bundle);
-    free(m.table);
+    xm_index_clear(&m.index);
     if (status < 0) {
         xm_bundles_clear(bundles);
     }

@@ -51,17 +51,9 @@ void xm_transfer_emitter_clear(xm_transfer_emitter_t *emitter)
 static int first_of_host(const xm_transfer_emitter_t *emitter, const int *ranks, int count,
                          int host)
 {
-    int low = 0, high = count;
+    int low = 0;
 
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-
-        if (xm_network_host_of(emitter->network, ranks[middle]) < host) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
+    XM_BISECT(int, i, low, count, xm_network_host_of(emitter->network, ranks[i]) < host);
     return low;
 }
 

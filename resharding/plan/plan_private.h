@@ -25,9 +25,7 @@ typedef struct {
     xm_route_t *routes; /* ranks and parents of one in one allocation, at `ranks` */
     int route_count;
     size_t transfer_room, route_room;
-    int *
-        route_table; /* open addressing by content: route + 1, 0 empty; a power of two of entries */
-    int route_table_size;
+    xm_index_t route_index;  /* by content */
     int64_t *chunk_elements; /* by task */
     int64_t *first_hop;      /* by transfer, and the number of hops behind the last */
 } xm_builder_t;

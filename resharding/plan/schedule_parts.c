@@ -106,19 +106,12 @@ static void set_part_chunks(parts_t *p, int64_t *shortest)
 static int64_t find_parent(const parts_t *p, const piece_t *parent, int64_t task, int64_t element)
 {
     const xm_transfer_t *transfers = p->emitter->builder->transfers;
-    int64_t low = parent->first_sent, high = parent->end_sent;
+    int64_t low = parent->first_sent + 1;
 
-    while (high - low > 1) {
-        int64_t middle = low + (high - low) / 2;
-        const xm_transfer_t *transfer = &transfers[p->sent[middle]];
-
-        if (transfer->task < task || (transfer->task == task && transfer->first <= element)) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return p->sent[low];
+    XM_BISECT(int64_t, i, low, parent->end_sent,
+              transfers[p->sent[i]].task < task ||
+                  (transfers[p->sent[i]].task == task && transfers[p->sent[i]].first <= element));
+    return p->sent[low - 1];
 }
 
 /* The transfer inside a host that brings a task to a rank; they come first, in the order of tasks.
@@ -126,17 +119,9 @@ static int64_t find_parent(const parts_t *p, const piece_t *parent, int64_t task
 static int64_t find_local(const parts_t *p, int64_t task, int rank)
 {
     const xm_builder_t *builder = p->emitter->builder;
-    int64_t low = 0, high = p->local_count;
+    int64_t low = 0;
 
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-
-        if (builder->transfers[middle].task < task) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
+    XM_BISECT(int64_t, i, low, p->local_count, builder->transfers[i].task < task);
     for (;; ++low) {
         const xm_route_t *route = xm_builder_route_of(builder, &builder->transfers[low]);
 
@@ -151,18 +136,11 @@ static int64_t find_local(const parts_t *p, int64_t task, int rank)
 /* The last entry of a stream that starts at or before a byte. */
 static int64_t entry_at(const parts_t *p, int64_t stream, int64_t byte)
 {
-    int64_t low = p->bundles->first[stream], high = p->bundles->first[stream + 1];
+    int64_t low = p->bundles->first[stream] + 1;
 
-    while (high - low > 1) {
-        int64_t middle = low + (high - low) / 2;
-
-        if (p->bundles->entries[middle].offset <= byte) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
+    XM_BISECT(int64_t, i, low, p->bundles->first[stream + 1],
+              p->bundles->entries[i].offset <= byte);
+    return low - 1;
 }
 
 /* A transfer to one rank. */

@@ -60,18 +60,9 @@ static int chain_host(xm_transfer_emitter_t *emitter, const xm_inner_t *inner, i
 
 xm_inner_t xm_chain_inner(const xm_transfer_emitter_t *emitter, const xm_class_t *class, int rail)
 {
-    int host = xm_network_host_of_rail(emitter->network, rail), low = 0,
-        high = class->remote_host_count;
+    int host = xm_network_host_of_rail(emitter->network, rail), low = 0;
 
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-
-        if (class->remote_hosts[middle] < host) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
+    XM_BISECT(int, i, low, class->remote_host_count, class->remote_hosts[i] < host);
     return (xm_inner_t){.ranks = class->remote + class->remote_first[low],
                         .count = class->remote_first[low + 1] - class->remote_first[low],
                         .rail = rail};
@@ -117,17 +108,9 @@ static void order_rails(xm_transfer_emitter_t *emitter, const xm_chain_t *chain,
 /* The place of the first rail behind the sender's, by halves. */
 static int first_behind(const xm_chain_t *chain)
 {
-    int low = 0, high = chain->count;
+    int low = 0;
 
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-
-        if (chain->rails[middle] < chain->sender_rail) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
+    XM_BISECT(int, i, low, chain->count, chain->rails[i] < chain->sender_rail);
     return low;
 }
 

@@ -15,7 +15,6 @@
 
 /* A list of ranks that several tiles share. */
 typedef struct {
-    uint64_t hash;
     const int *ranks; /* of one of the layouts that have it */
     int count;
     const int *by_host; /* the same ranks sorted by host; NULL: nobody asked */
@@ -28,12 +27,10 @@ typedef struct {
     rank_set_t *sets;
     int set_count;
     size_t set_room;
-    int *set_table; /* open addressing: set + 1 */
-    int64_t table_size;
-    int **set_of;         /* by layout, by tile */
-    int64_t *class_table; /* open addressing by (source set, destination set): class + 1 */
-    int64_t class_table_size, class_capacity;
+    xm_index_t set_index, class_index; /* classes by source set and destination set */
+    int **set_of;                      /* by layout, by tile */
     int (*class_key)[2];
+    size_t class_room, key_room;
     int *mark; /* by rank: 1 + class whose holder it is; by host behind the ranks */
 } classifier_t;
 
@@ -106,41 +103,22 @@ static const int *sorted_by_host(classifier_t *c, rank_set_t *set)
  */
 static xm_status_t intern_set(classifier_t *c, const int *ranks, int count, int *set)
 {
-    uint64_t hash = xm_hash_list(0, ranks, count), mask, at;
+    uint64_t hash = xm_hash_list(0, ranks, count);
+    int64_t at;
 
-    if ((int64_t)c->set_count * 2 >= c->table_size) {
-        int64_t size = c->table_size > 0 ? c->table_size * 2 : 256;
-        int *table = calloc((size_t)size, sizeof(*table));
-
-        if (table == NULL) {
-            return no_memory(c);
-        }
-        for (int s = 0; s < c->set_count; ++s) {
-            for (at = c->sets[s].hash & (uint64_t)(size - 1); table[at] != 0;) {
-                at = (at + 1) & (uint64_t)(size - 1);
-            }
-            table[at] = s + 1;
-        }
-        free(c->set_table);
-        c->set_table = table;
-        c->table_size = size;
-    }
-    mask = (uint64_t)c->table_size - 1;
-    for (at = hash & mask; c->set_table[at] != 0; at = (at + 1) & mask) {
-        const rank_set_t *known = &c->sets[c->set_table[at] - 1];
-
-        if (known->hash == hash && known->count == count &&
-            memcmp(known->ranks, ranks, (size_t)count * sizeof(int)) == 0) {
-            *set = c->set_table[at] - 1;
+    for (size_t step = 0; (at = xm_index_next(&c->set_index, hash, &step)) >= 0;) {
+        if (c->sets[at].count == count &&
+            memcmp(c->sets[at].ranks, ranks, (size_t)count * sizeof(int)) == 0) {
+            *set = (int)at;
             return XM_OK;
         }
     }
-    if (!xm_array_reserve(&c->sets, &c->set_room, (size_t)c->set_count + 1, sizeof(*c->sets))) {
+    if (!xm_array_reserve(&c->sets, &c->set_room, (size_t)c->set_count + 1, sizeof(*c->sets)) ||
+        !xm_index_enter(&c->set_index, hash, c->set_count)) {
         return no_memory(c);
     }
-    c->sets[c->set_count] = (rank_set_t){hash, ranks, count, NULL};
-    c->set_table[at] = ++c->set_count;
-    *set = c->set_count - 1;
+    *set = c->set_count++;
+    c->sets[*set] = (rank_set_t){ranks, count, NULL};
     return XM_OK;
 }
 
@@ -251,61 +229,28 @@ static xm_status_t fill_class(classifier_t *c, int64_t index, rank_set_t *src, r
     return XM_OK;
 }
 
-/* Grows the classes with their keys and makes a new table twice as large, at most half
- * full. */
-static xm_status_t grow_classes(classifier_t *c)
-{
-    int64_t grown = c->class_capacity > 0 ? c->class_capacity * 2 : 64;
-    xm_class_t *classes = realloc(c->out->classes, (size_t)grown * sizeof(*classes));
-    int(*keys)[2] = realloc(c->class_key, (size_t)grown * sizeof(*keys));
-    int64_t *table = calloc((size_t)grown * 2, sizeof(*table));
-
-    c->out->classes = classes != NULL ? classes : c->out->classes;
-    c->class_key = keys != NULL ? keys : c->class_key;
-    if (classes == NULL || keys == NULL || table == NULL) {
-        free(table);
-        return no_memory(c);
-    }
-    free(c->class_table);
-    c->class_table = table;
-    c->class_table_size = grown * 2;
-    c->class_capacity = grown;
-    for (int64_t k = 0; k < c->out->count; ++k) {
-        uint64_t mask = (uint64_t)c->class_table_size - 1,
-                 at = xm_hash_pair(keys[k][0], keys[k][1]) & mask;
-
-        while (table[at] != 0) {
-            at = (at + 1) & mask;
-        }
-        table[at] = k + 1;
-    }
-    return XM_OK;
-}
-
 /* The class of a pair of sets. It is entered only when it is filled, so a failure leaves
  * no half-made class behind. */
 static xm_status_t find_class(classifier_t *c, int src, int dst, int64_t *index)
 {
-    uint64_t mask, at;
+    uint64_t hash = xm_hash_pair(src, dst);
 
-    if (c->out->count == c->class_capacity) {
-        XM_TRY(grow_classes(c));
-    }
-    mask = (uint64_t)c->class_table_size - 1;
-    for (at = xm_hash_pair(src, dst) & mask; c->class_table[at] != 0; at = (at + 1) & mask) {
-        int64_t k = c->class_table[at] - 1;
-
-        if (c->class_key[k][0] == src && c->class_key[k][1] == dst) {
-            *index = k;
+    for (size_t step = 0; (*index = xm_index_next(&c->class_index, hash, &step)) >= 0;) {
+        if (c->class_key[*index][0] == src && c->class_key[*index][1] == dst) {
             return XM_OK;
         }
+    }
+    if (!xm_array_reserve(&c->out->classes, &c->class_room, (size_t)c->out->count + 1,
+                          sizeof(*c->out->classes)) ||
+        !xm_array_reserve(&c->class_key, &c->key_room, (size_t)c->out->count + 1,
+                          sizeof(*c->class_key))) {
+        return no_memory(c);
     }
     *index = c->out->count;
     c->class_key[*index][0] = src;
     c->class_key[*index][1] = dst;
     XM_TRY(fill_class(c, *index, &c->sets[src], &c->sets[dst]));
-    c->class_table[at] = ++c->out->count;
-    return XM_OK;
+    return xm_index_enter(&c->class_index, hash, c->out->count++) ? XM_OK : no_memory(c);
 }
 
 /* Lists the tasks by class with a counting pass first, and adds up the classes' bytes. */
@@ -387,9 +332,9 @@ xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network
     }
     free(c.mark);
     free(c.class_key);
-    free(c.class_table);
+    xm_index_clear(&c.class_index);
     free(c.set_of);
-    free(c.set_table);
+    xm_index_clear(&c.set_index);
     free(c.sets);
     if (status < 0) {
         xm_classes_clear(classes);

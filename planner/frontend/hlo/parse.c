@@ -16,17 +16,10 @@
 
 enum { MAX_PARAMETERS = 1 << 20 };
 
-/* Names of one computation's instructions: open addressing with linear probing, in a power of two
- * of slots of which at most half are taken, so a probe soon meets a free one. */
-typedef struct names {
-    int *slots; /* instruction + 1, 0 = free */
-    size_t size;
-} names_t;
-
 typedef struct parser {
     hlo_cursor_t cursor;
     hlo_module_t *module;
-    names_t names;
+    xm_index_t names; /* of one computation's instructions */
 } parser_t;
 
 static int printable(hlo_slice_t slice)
@@ -47,41 +40,32 @@ static void *grow(xm_arena_t *arena, const void *array, int count, int *room, si
     return grown;
 }
 
-/* The slot that holds `name` or is free for it. */
-static size_t slot_of(const names_t *names, const hlo_computation_t *in, hlo_slice_t name)
+static uint64_t hash_name(hlo_slice_t name)
 {
-    size_t slot = (size_t)XXH64(name.at, name.length, 0) & (names->size - 1);
+    return XXH64(name.at, name.length, 0);
+}
 
-    while (names->slots[slot] != 0 &&
-           !hlo_slice_equal(in->instructions[names->slots[slot] - 1].name, name)) {
-        slot = (slot + 1) & (names->size - 1);
-    }
-    return slot;
+/* The instruction of a name; −1: there is none yet. */
+static int64_t find_name(const xm_index_t *names, const hlo_computation_t *in, hlo_slice_t name)
+{
+    size_t step = 0;
+    int64_t i;
+
+    do {
+        i = xm_index_next(names, hash_name(name), &step);
+    } while (i >= 0 && !hlo_slice_equal(in->instructions[i].name, name));
+    return i;
 }
 
 static xm_status_t add_name(parser_t *p, const hlo_computation_t *in, int instruction)
 {
     const hlo_instruction_t *of = &in->instructions[instruction];
-    size_t slot;
 
-    if (2 * (size_t)(instruction + 1) > p->names.size) {
-        size_t size = p->names.size == 0 ? 64 : 2 * p->names.size;
-        int *slots = calloc(size, sizeof(*slots));
-
-        XM_NEED_MEMORY(slots, "an HLO module");
-        free(p->names.slots);
-        p->names.slots = slots;
-        p->names.size = size;
-        for (int i = 0; i < instruction; ++i) {
-            slots[slot_of(&p->names, in, in->instructions[i].name)] = i + 1;
-        }
-    }
-    slot = slot_of(&p->names, in, of->name);
-    if (p->names.slots[slot] != 0) {
+    if (find_name(&p->names, in, of->name) >= 0) {
         return hlo_error(p->cursor.text, of->at, "'%.*s' is defined twice", printable(of->name),
                          of->name.at);
     }
-    p->names.slots[slot] = instruction + 1;
+    XM_NEED_MEMORY(xm_index_enter(&p->names, hash_name(of->name), instruction), "an HLO module");
     return XM_OK;
 }
 
@@ -113,7 +97,7 @@ static xm_status_t parse_operand(parser_t *p, const hlo_computation_t *in, int *
 {
     hlo_cursor_t back;
     hlo_slice_t name = {0};
-    size_t slot;
+    int64_t found;
 
     (void)hlo_peek(&p->cursor);
     back = p->cursor;
@@ -129,12 +113,12 @@ static xm_status_t parse_operand(parser_t *p, const hlo_computation_t *in, int *
         back = p->cursor;
         name = hlo_word(&p->cursor);
     }
-    slot = p->names.size == 0 || name.length == 0 ? 0 : slot_of(&p->names, in, name);
-    if (p->names.size == 0 || name.length == 0 || p->names.slots[slot] == 0) {
+    found = name.length == 0 ? -1 : find_name(&p->names, in, name);
+    if (found < 0) {
         return hlo_fail(&p->cursor, back.at, "operand '%.*s' is not defined before it is used here",
                         printable(name), name.at);
     }
-    *operand = p->names.slots[slot] - 1;
+    *operand = (int)found;
     return XM_OK;
 }
 
@@ -304,8 +288,7 @@ static xm_status_t parse_computation(parser_t *p, hlo_computation_t *made)
     }
     hlo_expect(&p->cursor, "{");
     status = p->cursor.status;
-    free(p->names.slots);
-    p->names = (names_t){0};
+    xm_index_clear(&p->names);
     while (status == XM_OK && hlo_peek(&p->cursor) != '}' && hlo_peek(&p->cursor) != '\0') {
         status = parse_instruction(p, made);
     }
@@ -384,7 +367,7 @@ xm_status_t hlo_module_parse(const hlo_text_t *text, hlo_module_t **module)
     made->entry = -1;
     p.cursor = (hlo_cursor_t){.text = &made->text, .end = text->size};
     status = parse_module(&p);
-    free(p.names.slots);
+    xm_index_clear(&p.names);
     if (status != XM_OK) {
         hlo_module_destroy(made);
         return status;

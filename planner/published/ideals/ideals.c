@@ -34,9 +34,9 @@ typedef struct builder {
     xm_arena_t arena; /* the arrays that do not grow */
     uint64_t *before; /* [node][words]: predecessors */
     uint64_t *set;    /* [words]: the set looked at */
-    int *slots;       /* open addressing over the sets; -1: free */
-    size_t slot_count;
-    int room, most;
+    xm_index_t index; /* of the sets */
+    size_t room;      /* words of sets */
+    int most;
     found_link_t *found;
     int64_t found_count;
     size_t found_room;
@@ -45,46 +45,6 @@ typedef struct builder {
 static const uint64_t *set_at(const ap_ideals_t *ideals, int ideal)
 {
     return ideals->sets + (size_t)ideal * (size_t)ideals->words;
-}
-
-/* Ends because the table is at most half full. */
-static size_t find_slot(const builder_t *builder, const uint64_t *set)
-{
-    size_t bytes = (size_t)builder->ideals->words * sizeof(*set);
-    size_t slot = (size_t)XXH3_64bits(set, bytes) & (builder->slot_count - 1);
-
-    while (builder->slots[slot] >= 0 &&
-           memcmp(set_at(builder->ideals, builder->slots[slot]), set, bytes) != 0) {
-        slot = (slot + 1) & (builder->slot_count - 1);
-    }
-    return slot;
-}
-
-/* Makes room for one more down-set; the table of slots stays at most half full. */
-static xm_status_t make_room(builder_t *builder)
-{
-    ap_ideals_t *ideals = builder->ideals;
-    int room = builder->room == 0 ? FIRST_ROOM : 2 * builder->room;
-    uint64_t *sets;
-    int *slots;
-
-    if (ideals->count < builder->room) {
-        return XM_OK;
-    }
-    sets = realloc(ideals->sets, (size_t)room * (size_t)ideals->words * sizeof(*sets));
-    XM_NEED_MEMORY(sets, "the down-sets of a graph");
-    ideals->sets = sets;
-    slots = malloc(2 * (size_t)room * sizeof(*slots));
-    XM_NEED_MEMORY(slots, "the down-sets of a graph");
-    free(builder->slots);
-    builder->slots = slots;
-    builder->slot_count = 2 * (size_t)room;
-    builder->room = room;
-    memset(slots, 0xff, builder->slot_count * sizeof(*slots));
-    for (int i = 0; i < ideals->count; ++i) {
-        slots[find_slot(builder, set_at(ideals, i))] = i;
-    }
-    return XM_OK;
 }
 
 static xm_status_t add_link(builder_t *builder, int above, int ideal, int node)
@@ -101,23 +61,27 @@ static xm_status_t add_link(builder_t *builder, int above, int ideal, int node)
 static xm_status_t add_set(builder_t *builder, int below, int node)
 {
     ap_ideals_t *ideals = builder->ideals;
-    xm_status_t status = make_room(builder);
-    size_t slot;
+    size_t words = (size_t)ideals->words, bytes = words * sizeof(*builder->set), step = 0;
+    uint64_t hash = XXH3_64bits(builder->set, bytes);
+    int64_t at;
 
-    if (status != XM_OK) {
-        return status;
-    }
-    slot = find_slot(builder, builder->set);
-    if (builder->slots[slot] < 0) {
+    do {
+        at = xm_index_next(&builder->index, hash, &step);
+    } while (at >= 0 && memcmp(set_at(ideals, (int)at), builder->set, bytes) != 0);
+    if (at < 0) {
         if (ideals->count == builder->most) {
             return XM_NO_SOLUTION("the graph has more than %d contiguous beginnings",
                                   builder->most);
         }
-        memcpy(ideals->sets + (size_t)ideals->count * (size_t)ideals->words, builder->set,
-               (size_t)ideals->words * sizeof(*builder->set));
-        builder->slots[slot] = ideals->count++;
+        at = ideals->count;
+        XM_NEED_MEMORY(xm_array_reserve(&ideals->sets, &builder->room, (size_t)(at + 1) * words,
+                                        sizeof(*ideals->sets)) &&
+                           xm_index_enter(&builder->index, hash, at),
+                       "the down-sets of a graph");
+        memcpy(ideals->sets + (size_t)at * words, builder->set, bytes);
+        ++ideals->count;
     }
-    return below < 0 ? XM_OK : add_link(builder, builder->slots[slot], below, node);
+    return below < 0 ? XM_OK : add_link(builder, (int)at, below, node);
 }
 
 static bool can_add(const builder_t *builder, const uint64_t *set, int node)
@@ -220,7 +184,7 @@ xm_status_t ap_ideals_create(int nodes, const ap_precedence_t *edges, int edge_c
     status = builder.arena.failed ? XM_NO_MEMORY("the down-sets of a graph")
                                   : build(&builder, edges, edge_count);
     free(builder.found);
-    free(builder.slots);
+    xm_index_clear(&builder.index);
     xm_arena_clear(&builder.arena);
     if (status != XM_OK) {
         ap_ideals_destroy(ideals);

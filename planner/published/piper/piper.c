@@ -172,18 +172,10 @@ static xm_status_t price_all(solver_t *solver)
 static int largest_sum(const solver_t *solver, const option_t *option, double seconds)
 {
     const ap_piper_step_t *steps = solver->steps + option->first_step;
-    int low = 0, high = option->step_count;
+    int low = 0;
     int64_t sum;
 
-    while (low < high) {
-        int middle = (low + high) / 2;
-
-        if (steps[middle].seconds <= seconds) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
+    XM_BISECT(int, i, low, option->step_count, steps[i].seconds <= seconds);
     if (low == 0) {
         return 0;
     }
@@ -264,17 +256,9 @@ static double bisect(solver_t *solver)
     if (solver->time_count == 0 || !sweep(solver, solver->times[high])) {
         return -1.0;
     }
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-
-        if (sweep(solver, solver->times[middle])) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    (void)sweep(solver, solver->times[high]);
-    return solver->times[high];
+    XM_BISECT(int64_t, i, low, high, !sweep(solver, solver->times[i]));
+    (void)sweep(solver, solver->times[low]);
+    return solver->times[low];
 }
 
 static xm_status_t fill_stage(solver_t *solver, int above, const option_t *option, int sum,

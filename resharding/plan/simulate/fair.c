@@ -49,10 +49,10 @@ typedef struct {
     message_t *messages;
     int64_t count;
     lane_t *lanes;
-    int lane_count, lane_capacity;
-    int *table; /* open addressing by pair: lane + 1 */
-    int table_size;
-    int *active; /* lanes whose head is moving */
+    int lane_count;
+    size_t lane_capacity;
+    xm_index_t lane_index; /* by pair */
+    int *active;           /* lanes whose head is moving */
     int active_count;
     double *capacity; /* by resource, while rates are shared out */
     int *users;
@@ -66,56 +66,30 @@ static xm_status_t no_memory(const fair_t *f)
     return XM_NO_MEMORY("simulating %" PRId64 " messages", f->count);
 }
 
-/* Lanes are found by pair in a hash table that is at most half full. */
-static xm_status_t grow_lanes(fair_t *f)
-{
-    int capacity = f->lane_capacity > 0 ? f->lane_capacity * 2 : 64, size = capacity * 2;
-    lane_t *lanes = realloc(f->lanes, (size_t)capacity * sizeof(*lanes));
-    int *table = calloc((size_t)size, sizeof(*table));
-
-    f->lanes = lanes != NULL ? lanes : f->lanes;
-    if (lanes == NULL || table == NULL) {
-        free(table);
-        return no_memory(f);
-    }
-    for (int l = 0; l < f->lane_count; ++l) {
-        uint64_t at = xm_hash_pair(lanes[l].sender, lanes[l].receiver) & (uint64_t)(size - 1);
-
-        while (table[at] != 0) {
-            at = (at + 1) & (uint64_t)(size - 1);
-        }
-        table[at] = l + 1;
-    }
-    free(f->table);
-    f->table = table;
-    f->table_size = size;
-    f->lane_capacity = capacity;
-    return XM_OK;
-}
-
 /* The lane of a pair, made when it is new, with what its messages occupy: that depends on
  * the pair alone. */
 static xm_status_t find_lane(fair_t *f, int sender, int receiver, int *lane)
 {
-    uint64_t mask, at;
+    uint64_t hash = xm_hash_pair(sender, receiver);
+    int64_t at;
     lane_t *added;
 
-    if (f->lane_count == f->lane_capacity) {
-        XM_TRY(grow_lanes(f));
-    }
-    mask = (uint64_t)f->table_size - 1;
-    for (at = xm_hash_pair(sender, receiver) & mask; f->table[at] != 0; at = (at + 1) & mask) {
-        *lane = f->table[at] - 1;
-        if (f->lanes[*lane].sender == sender && f->lanes[*lane].receiver == receiver) {
+    for (size_t step = 0; (at = xm_index_next(&f->lane_index, hash, &step)) >= 0;) {
+        if (f->lanes[at].sender == sender && f->lanes[at].receiver == receiver) {
+            *lane = (int)at;
             return XM_OK;
         }
+    }
+    if (!xm_array_reserve(&f->lanes, &f->lane_capacity, (size_t)f->lane_count + 1,
+                          sizeof(*f->lanes)) ||
+        !xm_index_enter(&f->lane_index, hash, f->lane_count)) {
+        return no_memory(f);
     }
     added = &f->lanes[f->lane_count];
     *added =
         (lane_t){.sender = sender, .receiver = receiver, .head = -1, .tail = -1, .next_waiter = -1};
     xm_resources_use(&f->resources, sender, receiver, &added->use);
     *lane = f->lane_count++;
-    f->table[at] = f->lane_count;
     return XM_OK;
 }
 
@@ -418,7 +392,7 @@ xm_status_t xm_simulate_fair(const xm_plan_t *plan, const xm_network_t *network,
         free(f.pipes[p].due);
         free(f.pipes[p].messages);
     }
-    free(f.table);
+    xm_index_clear(&f.lane_index);
     free(f.lanes);
     free(f.messages);
     xm_resources_clear(&f.resources);

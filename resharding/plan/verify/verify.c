@@ -96,17 +96,9 @@ static xm_status_t verify_kept(const xm_plan_t *plan)
  * is in order, so the search for the task is by halves. */
 static bool has_kept(const xm_plan_t *plan, const xm_transfer_t *transfer)
 {
-    int64_t low = 0, high = plan->kept_count;
+    int64_t low = 0;
 
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-
-        if (plan->kept[middle].task < transfer->task) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
+    XM_BISECT(int64_t, i, low, plan->kept_count, plan->kept[i].task < transfer->task);
     for (; low < plan->kept_count && plan->kept[low].task == transfer->task; ++low) {
         const xm_kept_t *kept = &plan->kept[low];
 

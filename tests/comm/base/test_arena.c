@@ -105,6 +105,60 @@ START_TEST(numbers_are_sorted_the_smallest_first)
 }
 END_TEST
 
+/* Of every number up to the end, and of an order in which places are equal. */
+START_TEST(bisection_finds_the_first_place)
+{
+    const int sorted[] = {1, 3, 3, 3, 8};
+
+    for (int value = 0; value < 10; ++value) {
+        int low = 0, expected = 0;
+
+        while (expected < 5 && sorted[expected] < value) {
+            ++expected;
+        }
+        XM_BISECT(int, i, low, 5, sorted[i] < value);
+        ck_assert_int_eq(low, expected);
+        low = 4;
+        XM_BISECT(int, i, low, 2, sorted[i] < value); /* there are none */
+        ck_assert_int_eq(low, 4);
+    }
+}
+END_TEST
+
+/* Hashes repeat, also that of the last slot, so that a search goes on at the first. */
+START_TEST(index_finds_all_numbers_of_a_hash)
+{
+    enum { HASHES = 7, NUMBERS = 1000 };
+    const uint64_t base = UINT64_MAX - 3;
+    xm_index_t index = {0};
+    int found = 0;
+    int64_t n;
+
+    for (size_t step = 0; (n = xm_index_next(&index, 5, &step)) >= 0;) {
+        ck_abort_msg("nothing was entered");
+    }
+    for (int i = 0; i < NUMBERS; ++i) {
+        ck_assert(xm_index_enter(&index, base + (uint64_t)(i % HASHES), i));
+    }
+    for (int h = 0; h < HASHES; ++h) {
+        bool seen[NUMBERS] = {false};
+
+        for (size_t step = 0; (n = xm_index_next(&index, base + (uint64_t)h, &step)) >= 0;) {
+            ck_assert_int_eq(n % HASHES, h);
+            ck_assert(!seen[n]);
+            seen[n] = true;
+            ++found;
+        }
+    }
+    ck_assert_int_eq(found, NUMBERS);
+    for (size_t step = 0; (n = xm_index_next(&index, base - 1, &step)) >= 0;) {
+        ck_abort_msg("nothing has this hash");
+    }
+    xm_index_clear(&index);
+    ck_assert_uint_eq(index.size, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("arena");
@@ -114,6 +168,8 @@ int main(void)
     tcase_add_test(tcase, too_much_fails_once_for_all);
     tcase_add_test(tcase, growing_array_keeps_its_items);
     tcase_add_test(tcase, numbers_are_sorted_the_smallest_first);
+    tcase_add_test(tcase, bisection_finds_the_first_place);
+    tcase_add_test(tcase, index_finds_all_numbers_of_a_hash);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
