@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "comm/base.h"
+#include <crossmesh/version.h>
 
 /* The values that popt hands back: table rows count from 1, and the built-in options lie
  * above any table. */
@@ -24,7 +25,8 @@ enum {
     MAX_CHOICES = 32,
     MAX_CHOICE_TEXT = 256,
     LONG_CHOICES = 16,
-    HELP_WIDTH = 79
+    HELP_WIDTH = 79,
+    MOST_COMMANDS = 30
 };
 
 struct xm_cli {
@@ -450,6 +452,64 @@ int xm_cli_main(const xm_cli_command_t *command, int argc, char *const *argv,
     }
     xm_cli_destroy(cli);
     return status < 0 ? xm_cli_fail(command->program, status) : EXIT_SUCCESS;
+}
+
+static void list_commands(const char *program, const char *about,
+                          const xm_cli_subcommand_t *commands, size_t count)
+{
+    (void)printf("Usage: %s COMMAND [OPTION...]\n\n%s\n\n", program, about);
+    for (size_t i = 0; i < count; ++i) {
+        (void)printf("  %-9s %s\n", commands[i].name, commands[i].summary);
+    }
+    (void)printf("\n  --help     Print this help; %s COMMAND --help lists a command's options.\n"
+                 "  --version  Print the version.\n",
+                 program);
+}
+
+/* A bare "unknown command" would leave the reader to guess which it was. */
+static xm_status_t unknown_command(const char *program, const char *word,
+                                   const xm_cli_subcommand_t *commands, size_t count)
+{
+    const char *names[MOST_COMMANDS + 2] = {"--help", "--version"}, *nearest;
+
+    count = count < MOST_COMMANDS ? count : MOST_COMMANDS;
+    for (size_t i = 0; i < count; ++i) {
+        names[i + 2] = commands[i].name;
+    }
+    nearest = xm_text_nearest(word, names, count + 2);
+    return nearest != NULL
+               ? XM_NOT_FOUND("unknown command '%s'; did you mean '%s'?", word, nearest)
+               : XM_NOT_FOUND("unknown command '%s'; %s --help lists the commands", word, program);
+}
+
+/* Help and the version stand before what is prepared, such as a check of the environment, so that a
+ * wrong variable there cannot keep anyone from reading how to set it. */
+int xm_cli_dispatch(const char *program, const char *about, const xm_cli_subcommand_t *commands,
+                    size_t count, xm_status_t (*prepare)(void), int argc, char *const *argv)
+{
+    const char *word = argc > 1 ? argv[1] : "";
+    bool help = strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+    xm_status_t status = XM_OK;
+
+    if (argc < 2) {
+        status = XM_INVALID("a command is needed; %s --help lists the commands", program);
+    } else if (help || strcmp(word, "--version") == 0) {
+        if (help) {
+            list_commands(program, about, commands, count);
+        } else {
+            (void)printf("%s %s\n", program, XM_VERSION_STRING);
+        }
+        status = xm_cli_flush();
+        return status == XM_OK ? EXIT_SUCCESS : xm_cli_fail(program, status);
+    }
+    status = status == XM_OK && prepare != NULL ? prepare() : status;
+    for (size_t i = 0; i < count && status == XM_OK; ++i) {
+        if (strcmp(word, commands[i].name) == 0) {
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    return xm_cli_fail(program,
+                       status < 0 ? status : unknown_command(program, word, commands, count));
 }
 
 /* A full disk shows only when the output is flushed, so programs end with this. */

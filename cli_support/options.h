@@ -159,6 +159,21 @@ int xm_cli_fail_rank(bool speaks, const char *program, xm_status_t status);
 int xm_cli_main(const xm_cli_command_t *command, int argc, char *const *argv,
                 xm_status_t (*run)(const xm_cli_t *cli, void *options), void *options);
 
+/** One of several commands of a program: its own main(), whose argv[0] is its name. */
+typedef struct xm_cli_subcommand {
+    const char *name;
+    int (*run)(int argc, char *const *argv);
+    const char *summary;
+} xm_cli_subcommand_t;
+
+/**
+ * A whole program of several commands, which @p about tells in a sentence: prints help or version,
+ * or runs the command that argv[1] names once @p prepare, unless NULL, has gone well. The nearest
+ * name is offered for an unknown one.
+ */
+int xm_cli_dispatch(const char *program, const char *about, const xm_cli_subcommand_t *commands,
+                    size_t count, xm_status_t (*prepare)(void), int argc, char *const *argv);
+
 /**
  * Flushes standard output and reports a write error (a full disk, a closed pipe) as a failure, so
  * that a command whose output was lost does not exit with 0.

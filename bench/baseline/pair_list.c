@@ -69,16 +69,11 @@ xm_status_t rb_pair_list_parse(const char *text, int ranks, rb_pair_list_t *list
     XM_NEED_MEMORY(parsed.pairs, "the pairs");
     for (const char *at = text; status == XM_OK && at != NULL;) {
         char entry[ENTRY_TEXT];
-        size_t length = strcspn(at, ",");
+        size_t length = xm_text_word(&at, ',', entry, sizeof(entry));
 
-        if (length >= sizeof(entry)) {
-            status = XM_MALFORMED("--pairs: an entry has %zu characters", length);
-            break;
-        }
-        memcpy(entry, at, length);
-        entry[length] = '\0';
-        status = parse_entry(entry, ranks, &parsed);
-        at = at[length] == ',' ? at + length + 1 : NULL;
+        status = length < sizeof(entry)
+                     ? parse_entry(entry, ranks, &parsed)
+                     : XM_MALFORMED("--pairs: an entry has %zu characters", length);
     }
     if (status < 0) {
         rb_pair_list_clear(&parsed);

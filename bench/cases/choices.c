@@ -48,11 +48,8 @@ xm_status_t rb_choices_parse(const char *option, const char *names, const char *
         return XM_OK;
     }
     for (const char *at = text; status == XM_OK && at != NULL;) {
-        size_t length = strcspn(at, ",");
-
-        (void)snprintf(word, sizeof(word), "%.*s", (int)length, at);
+        (void)xm_text_word(&at, ',', word, sizeof(word));
         status = add(option, names, word, &named);
-        at = at[length] == ',' ? at + length + 1 : NULL;
     }
     if (status == XM_OK) {
         *choices = named;

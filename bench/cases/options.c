@@ -176,17 +176,14 @@ static xm_status_t parse_gbps(const char *option, const char *text, double *rate
                               int *count)
 {
     while (text != NULL) {
-        const char *comma = strchr(text, ',');
         char item[32];
 
         if (*count == capacity) {
             return XM_INVALID("%s has more than %d rates", option, capacity);
         }
-        (void)snprintf(item, sizeof(item), "%.*s",
-                       (int)(comma != NULL ? (size_t)(comma - text) : strlen(text)), text);
+        (void)xm_text_word(&text, ',', item, sizeof(item));
         XM_TRY(xm_text_parse_double(option, item, 1e-3, 1e6, &rates[*count]));
         ++*count;
-        text = comma != NULL ? comma + 1 : NULL;
     }
     return XM_OK;
 }

@@ -15,7 +15,6 @@
 #include "bench/cluster/nic_rate.h"
 #include "cli_support.h"
 #include "comm/base.h"
-#include <crossmesh/version.h>
 
 static const char program[] = "emulated-cluster";
 static const char default_name[] = "xm";
@@ -25,17 +24,12 @@ static int run_down(int argc, char *const *argv);
 static int run_exec(int argc, char *const *argv);
 static int run_status(int argc, char *const *argv);
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char *const *argv);
-    const char *summary;
-} commands[] = {
+static const xm_cli_subcommand_t commands[] = {
     {"up", run_up, "Make a cluster."},
     {"down", run_down, "End a cluster with everything that runs in it."},
     {"exec", run_exec, "Run a command on a host."},
     {"status", run_status, "Show a cluster's hosts, addresses and rates."},
 };
-enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
 /* --- up --------------------------------------------------------------------------------------- */
 
@@ -372,59 +366,10 @@ static int run_exec(int argc, char *const *argv)
 /* --- The command -------------------------------------------------------------------------------
  */
 
-static int print_help(void)
-{
-    xm_status_t status;
-
-    (void)printf("Usage: emulated-cluster COMMAND [OPTION...]\n\n"
-                 "Makes several hosts on this machine that share nothing but NICs of limited speed."
-                 "\n\n");
-    for (size_t i = 0; i < COMMANDS; ++i) {
-        (void)printf("  %-9s %s\n", commands[i].name, commands[i].summary);
-    }
-    (void)printf(
-        "\n  --help     Print this help; emulated-cluster COMMAND --help lists a command's "
-        "options.\n"
-        "  --version  Print the version.\n");
-    status = xm_cli_flush();
-    return status == XM_OK ? EXIT_SUCCESS : xm_cli_fail(program, status);
-}
-
-/* The nearest command is offered where one is near. */
-static xm_status_t unknown_command(const char *word)
-{
-    const char *names[COMMANDS];
-    const char *nearest;
-
-    for (size_t i = 0; i < COMMANDS; ++i) {
-        names[i] = commands[i].name;
-    }
-    nearest = xm_text_nearest(word, names, COMMANDS);
-    if (nearest != NULL) {
-        return XM_NOT_FOUND("unknown command '%s'; did you mean '%s'?", word, nearest);
-    }
-    return XM_NOT_FOUND("unknown command '%s'; emulated-cluster --help lists the commands", word);
-}
-
 int main(int argc, char **argv)
 {
-    const char *word = argc > 1 ? argv[1] : "";
-
-    if (argc < 2) {
-        return xm_cli_fail(
-            program, XM_INVALID("a command is needed; emulated-cluster --help lists the commands"));
-    }
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-        return print_help();
-    }
-    if (strcmp(word, "--version") == 0) {
-        (void)printf("emulated-cluster %s\n", XM_VERSION_STRING);
-        return xm_cli_flush() == XM_OK ? EXIT_SUCCESS : EXIT_FAILURE;
-    }
-    for (size_t i = 0; i < COMMANDS; ++i) {
-        if (strcmp(word, commands[i].name) == 0) {
-            return commands[i].run(argc - 1, argv + 1);
-        }
-    }
-    return xm_cli_fail(program, unknown_command(word));
+    return xm_cli_dispatch(
+        program,
+        "Makes several hosts on this machine that share nothing but NICs of limited speed.",
+        commands, sizeof(commands) / sizeof(commands[0]), NULL, argc, argv);
 }

@@ -60,17 +60,14 @@ xm_status_t rb_nic_rate_parse_list(const char *what, const char *text, int64_t *
     int found = 0;
 
     while (text != NULL) {
-        const char *comma = strchr(text, ',');
-        size_t length = comma != NULL ? (size_t)(comma - text) : strlen(text);
         char item[64];
 
         if (found == capacity) {
             return XM_INVALID("%s has more than %d rates", what, capacity);
         }
-        (void)snprintf(item, sizeof(item), "%.*s", (int)length, text);
+        (void)xm_text_word(&text, ',', item, sizeof(item));
         XM_TRY(rb_nic_rate_parse(what, item, &rates[found]));
         ++found;
-        text = comma != NULL ? comma + 1 : NULL;
     }
     *count = found;
     return XM_OK;

@@ -43,15 +43,13 @@ xm_status_t cb_read_list(const char *what, const char *text, char separator, dou
 {
     *count = 0;
     for (const char *at = text; at != NULL;) {
-        size_t length = strcspn(at, (char[]){separator, '\0'});
         char item[40];
+        size_t length = xm_text_word(&at, separator, item, sizeof(item));
 
         if (*count == XM_INTERCONNECT_MOST || length >= sizeof(item)) {
             return XM_INVALID("%s has 1 to %d numbers, not '%s'", what, XM_INTERCONNECT_MOST, text);
         }
-        (void)snprintf(item, sizeof(item), "%.*s", (int)length, at);
         XM_TRY(xm_text_parse_double(what, item, least, 1e12, &values[(*count)++]));
-        at = at[length] == separator ? at + length + 1 : NULL;
     }
     while (*count == 1 && *count < wanted) {
         for (; *count < wanted; ++*count) {
@@ -68,15 +66,13 @@ static xm_status_t read_sizes(cb_options_t *o)
     xm_status_t status = XM_OK;
 
     for (const char *at = o->size_list; at != NULL && status == XM_OK;) {
-        size_t length = strcspn(at, ",");
         char item[40];
+        size_t length = xm_text_word(&at, ',', item, sizeof(item));
 
         if (o->size_count == CB_SIZES_MOST || length >= sizeof(item)) {
             return XM_INVALID("--size has 1 to %d sizes, not '%s'", CB_SIZES_MOST, o->size_list);
         }
-        (void)snprintf(item, sizeof(item), "%.*s", (int)length, at);
         status = xm_text_parse_bytes("--size", item, &o->sizes[o->size_count++]);
-        at = at[length] == ',' ? at + length + 1 : NULL;
     }
     return status;
 }

@@ -77,13 +77,10 @@ static xm_status_t parse_methods(const char *list, rb_peer_request_t *request)
     xm_status_t status = XM_OK;
 
     while (status == XM_OK && list != NULL) {
-        const char *comma = strchr(list, ',');
         char name[32];
 
-        (void)snprintf(name, sizeof(name), "%.*s",
-                       (int)(comma != NULL ? (size_t)(comma - list) : strlen(list)), list);
+        (void)xm_text_word(&list, ',', name, sizeof(name));
         status = add_method(request, name);
-        list = comma != NULL ? comma + 1 : NULL;
     }
     return status;
 }

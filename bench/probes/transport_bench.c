@@ -394,19 +394,17 @@ static int launch(const options_t *options, char *const *argv)
 static xm_status_t parse_sizes(options_t *o)
 {
     for (const char *at = o->sizes; at != NULL;) {
-        size_t length = strcspn(at, ",");
         char item[32];
 
         if (o->size_count == SIZES_MAX) {
             return XM_INVALID("--size has more than %d sizes", SIZES_MAX);
         }
-        (void)snprintf(item, sizeof(item), "%.*s", (int)length, at);
+        (void)xm_text_word(&at, ',', item, sizeof(item));
         XM_TRY(xm_text_parse_bytes("--size", item, &o->size[o->size_count]));
         if (o->size[o->size_count] == 0 || o->size[o->size_count] > UINT64_C(1) << 40) {
             return XM_INVALID("--size: a message has 1 byte to 1 TiB, not '%s'", item);
         }
         ++o->size_count;
-        at = at[length] == ',' ? at + length + 1 : NULL;
     }
     return XM_OK;
 }

@@ -33,30 +33,21 @@ xm_status_t rb_lanes_add(rb_lanes_t *lanes, int lane, const rb_bar_t *bar)
 static int compare_starts(const void *a, const void *b)
 {
     const rb_bar_t *left = a, *right = b;
-    int by_start = xm_order(left->start_ns, right->start_ns),
-        by_task = xm_order(left->task, right->task);
 
-    if (by_start != 0) {
-        return by_start;
-    }
-    if (by_task != 0) {
-        return by_task;
-    }
-    return left->sender != right->sender ? xm_order(left->sender, right->sender)
-                                         : xm_order(left->receiver, right->receiver);
+    XM_ORDER_BY(left->start_ns, right->start_ns);
+    XM_ORDER_BY(left->task, right->task);
+    XM_ORDER_BY(left->sender, right->sender);
+    return xm_order(left->receiver, right->receiver);
 }
 
 /* By source and task, then by start: bars that may merge stand next to each other. */
 static int compare_tasks(const void *a, const void *b)
 {
     const rb_bar_t *left = a, *right = b;
-    int by_source = xm_order(left->source, right->source),
-        by_task = xm_order(left->task, right->task);
 
-    if (by_source != 0) {
-        return by_source;
-    }
-    return by_task != 0 ? by_task : compare_starts(a, b);
+    XM_ORDER_BY(left->source, right->source);
+    XM_ORDER_BY(left->task, right->task);
+    return compare_starts(a, b);
 }
 
 /* A bar of several tasks or sources says so by −1. */

@@ -169,13 +169,9 @@ static int compare_ends(const void *a, const void *b)
     const rb_record_t *left = *(const rb_record_t *const *)a;
     const rb_record_t *right = *(const rb_record_t *const *)b;
 
-    if (left->end_ns != right->end_ns) {
-        return left->end_ns < right->end_ns ? -1 : 1;
-    }
-    if (left->transfer != right->transfer) {
-        return left->transfer < right->transfer ? -1 : 1;
-    }
-    return (left->hop > right->hop) - (left->hop < right->hop);
+    XM_ORDER_BY(left->end_ns, right->end_ns);
+    XM_ORDER_BY(left->transfer, right->transfer);
+    return xm_order(left->hop, right->hop);
 }
 
 /* Puts a sender's record into both lanes. A hop that was posted early starts when those

@@ -98,6 +98,15 @@ void xm_index_clear(xm_index_t *index);
         }                                                                                          \
     }
 
+/** For all keys but the last in such a function: returns unless @p a and @p b, numbers of any type,
+ * are equal. */
+#define XM_ORDER_BY(a, b)                                                                          \
+    do {                                                                                           \
+        if ((a) != (b)) {                                                                          \
+            return (a) < (b) ? -1 : 1;                                                             \
+        }                                                                                          \
+    } while (0)
+
 /** For qsort() of numbers, or of structures that begin with one: the smallest first. */
 int xm_order_ints(const void *a, const void *b);
 int xm_order_int64s(const void *a, const void *b);

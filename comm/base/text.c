@@ -56,6 +56,15 @@ static size_t edit_distance(const char *a, const char *b)
     return previous[length_b];
 }
 
+size_t xm_text_word(const char **list, char separator, char *word, size_t size)
+{
+    size_t length = strcspn(*list, (const char[]){separator, '\0'});
+
+    (void)snprintf(word, size, "%.*s", (int)(length < size ? length : size), *list);
+    *list = (*list)[length] == separator ? *list + length + 1 : NULL;
+    return length;
+}
+
 /* A word with a blank in it is in no list. */
 bool xm_text_in_words(const char *list, const char *word, size_t length)
 {

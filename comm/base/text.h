@@ -20,6 +20,12 @@
 bool xm_text_in_words(const char *list, const char *word, size_t length);
 
 /**
+ * Copies the first word of the list at *list, which @p separator parts, cut where it has more than
+ * @p size bytes; *list is behind it then, or NULL where it was the last. Returns the word's length.
+ */
+size_t xm_text_word(const char **list, char separator, char *word, size_t size);
+
+/**
  * The entry of @p names (count entries) that is nearest to @p word by edit distance with
  * transpositions (Damerau, optimal string alignment), or NULL when none is near enough to be a
  * plausible typo (more than a third of the word's length, at least 2). The first of equals wins.

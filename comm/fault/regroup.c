@@ -33,6 +33,7 @@ typedef struct {
     int *host;
     double deadline;
     bool joined; /* the welcome has come, or was given */
+    xm_arena_t arena;
 } meeting_t;
 
 static uint8_t *row_of(const meeting_t *meeting, int rank)
@@ -390,16 +391,13 @@ static xm_status_t prepare(meeting_t *meeting)
 {
     size_t size = (size_t)meeting->size;
 
-    meeting->table = calloc(size, 1);
-    meeting->rows = calloc(size, size);
-    meeting->said = calloc(size, sizeof(*meeting->said));
-    meeting->refused = calloc(size, sizeof(*meeting->refused));
-    meeting->chosen = calloc(size, sizeof(*meeting->chosen));
-    meeting->host = calloc(size, sizeof(*meeting->host));
-    if (meeting->table == NULL || meeting->rows == NULL || meeting->said == NULL ||
-        meeting->refused == NULL || meeting->chosen == NULL || meeting->host == NULL) {
-        return XM_NO_MEMORY("regrouping %d ranks", meeting->size);
-    }
+    meeting->table = xm_arena_get(&meeting->arena, size, 1);
+    meeting->rows = xm_arena_get(&meeting->arena, size, size);
+    meeting->said = xm_arena_get(&meeting->arena, size, sizeof(*meeting->said));
+    meeting->refused = xm_arena_get(&meeting->arena, size, sizeof(*meeting->refused));
+    meeting->chosen = xm_arena_get(&meeting->arena, size, sizeof(*meeting->chosen));
+    meeting->host = xm_arena_get(&meeting->arena, size, sizeof(*meeting->host));
+    XM_NEED_MEMORY(!meeting->arena.failed, "regrouping %d ranks", meeting->size);
     for (int rank = 0; rank < meeting->size; ++rank) {
         meeting->host[rank] = host_of(meeting, rank);
     }
@@ -428,11 +426,6 @@ xm_status_t xm_regroup(const xm_regroup_params_t *params, bool *out, xm_bootstra
     if (status == XM_OK) {
         *generation = meeting.generation;
     }
-    free(meeting.host);
-    free(meeting.chosen);
-    free(meeting.refused);
-    free((void *)meeting.said);
-    free(meeting.rows);
-    free(meeting.table);
+    xm_arena_clear(&meeting.arena);
     return status;
 }

@@ -53,12 +53,8 @@ static int by_place(const void *left, const void *right, void *device)
     if (names != 0) {
         return names;
     }
-    if (a->number != b->number) {
-        return a->number < b->number ? -1 : 1;
-    }
-    if (first != second) {
-        return first < second ? -1 : 1;
-    }
+    XM_ORDER_BY(a->number, b->number);
+    XM_ORDER_BY(first, second);
     return (a->seconds > b->seconds) - (a->seconds < b->seconds);
 }
 

@@ -50,28 +50,23 @@ xm_status_t ap_command_load_cluster(const char *path, int hosts, int devices, do
 
 /* Reads numbers with commas between them. An empty entry, as in "1,,2" or after a last
  * comma, is refused by the parser of numbers. A word that is too long for the buffer is cut at 31
- * digits, which is still beyond the limit, and so it is refused too. The loop ends because each
- * turn moves on to the next comma. */
+ * digits, which is still beyond the limit, and so it is refused too. */
 xm_status_t ap_command_parse_list(const char *what, const char *text, int64_t least,
                                   int64_t *values, size_t capacity, size_t *count)
 {
     size_t used = 0;
 
-    for (;;) {
-        size_t length = strcspn(text, ",");
+    while (text != NULL) {
         char word[32];
 
         if (used == capacity) {
             return XM_INVALID("%s: more than %zu values", what, capacity);
         }
-        (void)snprintf(word, sizeof(word), "%.*s", (int)(length < 31 ? length : 31), text);
+        (void)xm_text_word(&text, ',', word, sizeof(word));
         XM_TRY(xm_text_parse_int(what, word, least, INT32_MAX, &values[used++]));
-        if (text[length] == '\0') {
-            *count = used;
-            return XM_OK;
-        }
-        text += length + 1;
     }
+    *count = used;
+    return XM_OK;
 }
 
 /* Reads "4" as exactly four stages and "2-8" as a range. Both results are set even where the range

@@ -16,25 +16,21 @@
  * least. The rank follows from the letters. */
 xm_status_t ap_export_read_specs(const char *text, ap_export_specs_t *list)
 {
-    bool more = true;
+    const char *at = text;
 
-    for (list->count = 0; more; ++list->count) {
-        size_t length = strcspn(text, ",");
+    for (list->count = 0; at != NULL; ++list->count) {
         char word[AP_SPEC_TEXT];
+        size_t length = xm_text_word(&at, ',', word, sizeof(word));
         int rank = 0;
 
         if (length >= sizeof(word) || list->count == AP_EXPORT_SPECS) {
             return XM_MALFORMED("'%s' is no list of at most %d specs", text, AP_EXPORT_SPECS);
         }
-        memcpy(word, text, length);
-        word[length] = '\0';
         for (size_t i = 0; i < length; ++i) {
             rank += word[i] == 'R' || word[i] == 'S';
         }
         XM_TRY(ap_spec_parse(word, rank, AP_MAX_MESH_RANK, &list->spec[list->count]));
         list->rank[list->count] = rank;
-        more = text[length] == ',';
-        text += length + more;
     }
     return XM_OK;
 }

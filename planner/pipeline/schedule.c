@@ -374,17 +374,15 @@ static xm_status_t fill_bytes(const ap_schedule_params_t *params, ap_schedule_t 
 static xm_status_t allocate(ap_schedule_t *schedule)
 {
     size_t parts = (size_t)schedule->stages * (size_t)schedule->slices;
+    xm_arena_t *arena = &schedule->arena;
 
     schedule->device_of =
-        malloc((size_t)schedule->pipelines * (size_t)schedule->stages * sizeof(int));
-    schedule->op_count = calloc((size_t)schedule->devices, sizeof(int));
-    schedule->ops = calloc((size_t)schedule->devices, sizeof(*schedule->ops));
-    schedule->activation_bytes = calloc(parts, sizeof(int64_t));
-    schedule->weight_bytes = calloc(parts, sizeof(int64_t));
-    if (schedule->device_of == NULL || schedule->op_count == NULL || schedule->ops == NULL ||
-        schedule->activation_bytes == NULL || schedule->weight_bytes == NULL) {
-        return XM_NO_MEMORY("a schedule of %d devices", schedule->devices);
-    }
+        xm_arena_get(arena, (size_t)schedule->pipelines * (size_t)schedule->stages, sizeof(int));
+    schedule->op_count = xm_arena_get(arena, (size_t)schedule->devices, sizeof(int));
+    schedule->ops = xm_arena_get(arena, (size_t)schedule->devices, sizeof(*schedule->ops));
+    schedule->activation_bytes = xm_arena_get(arena, parts, sizeof(int64_t));
+    schedule->weight_bytes = xm_arena_get(arena, parts, sizeof(int64_t));
+    XM_NEED_MEMORY(!arena->failed, "a schedule of %d devices", schedule->devices);
     for (int stage = 0; stage < schedule->stages; ++stage) {
         schedule->device_of[stage] = ap_schedule_device(schedule->kind, schedule->devices, stage);
         if (schedule->pipelines == 2) {
@@ -457,10 +455,6 @@ void ap_schedule_destroy(ap_schedule_t *schedule)
     for (int device = 0; schedule->ops != NULL && device < schedule->devices; ++device) {
         free(schedule->ops[device]);
     }
-    free(schedule->ops);
-    free(schedule->op_count);
-    free(schedule->device_of);
-    free(schedule->activation_bytes);
-    free(schedule->weight_bytes);
+    xm_arena_clear(&schedule->arena);
     free(schedule);
 }

@@ -129,6 +129,7 @@ typedef struct ap_schedule {
     ap_schedule_op_t **ops;    /**< [devices][op_count] */
     int64_t *activation_bytes; /**< [stages][slices]: from a forward pass to its backward pass */
     int64_t *weight_bytes;     /**< [stages][slices]: of these, kept for the weight half */
+    xm_arena_t arena;          /**< of these arrays; each device's list is its own */
 } ap_schedule_t;
 
 typedef struct ap_schedule_params {

@@ -50,15 +50,9 @@ static int compare_regions(const void *left, const void *right)
 {
     const region_t *a = left, *b = right;
 
-    if (a->start != b->start) {
-        return a->start < b->start ? -1 : 1;
-    }
-    if (a->end != b->end) {
-        return a->end < b->end ? -1 : 1;
-    }
-    if (a->tensor != b->tensor) {
-        return a->tensor < b->tensor ? -1 : 1;
-    }
+    XM_ORDER_BY(a->start, b->start);
+    XM_ORDER_BY(a->end, b->end);
+    XM_ORDER_BY(a->tensor, b->tensor);
     return (int)a->is_dst - (int)b->is_dst;
 }
 

@@ -248,19 +248,13 @@ xm_status_t xm_rank_list_parse(const char *what, const char *text, int **ranks, 
     int *list = NULL;
     int length = 0;
 
-    for (;;) {
+    while (rest != NULL) {
         char token[32];
-        size_t token_length = strcspn(rest, ",");
         int first = 0, last = 0;
-        xm_status_t status;
+        xm_status_t status = xm_text_word(&rest, ',', token, sizeof(token)) < sizeof(token)
+                                 ? parse_run(what, token, &first, &last)
+                                 : XM_MALFORMED("%s: '%s' is not a rank list", what, text);
 
-        if (token_length >= sizeof(token)) {
-            free(list);
-            return XM_MALFORMED("%s: '%s' is not a rank list", what, text);
-        }
-        memcpy(token, rest, token_length);
-        token[token_length] = '\0';
-        status = parse_run(what, token, &first, &last);
         if (status == XM_OK) {
             status = append_run(what, first, last, &list, &length);
         }
@@ -268,10 +262,6 @@ xm_status_t xm_rank_list_parse(const char *what, const char *text, int **ranks, 
             free(list);
             return status;
         }
-        if (rest[token_length] == '\0') {
-            break;
-        }
-        rest += token_length + 1;
     }
     *ranks = list;
     *count = length;

@@ -31,16 +31,16 @@ xm_status_t xm_network_fabric(const xm_network_t *network, bool no_copy, xm_sim_
 {
     size_t ranks = (size_t)xm_network_ranks(network);
     xm_sim_fabric_params_t params = {0};
+    xm_arena_t arena = {0};
     /* There are no more hosts or rails than ranks. */
-    lists_t lists = {.host_of_rank = malloc(ranks * sizeof(int)),
-                     .rail_of_rank = malloc(ranks * sizeof(int)),
-                     .rack_of_host = malloc(ranks * sizeof(int)),
-                     .egress = malloc(ranks * sizeof(double)),
-                     .ingress = malloc(ranks * sizeof(double))};
+    lists_t lists = {.host_of_rank = xm_arena_take(&arena, ranks * sizeof(int)),
+                     .rail_of_rank = xm_arena_take(&arena, ranks * sizeof(int)),
+                     .rack_of_host = xm_arena_take(&arena, ranks * sizeof(int)),
+                     .egress = xm_arena_take(&arena, ranks * sizeof(double)),
+                     .ingress = xm_arena_take(&arena, ranks * sizeof(double))};
     xm_status_t status;
 
-    if (lists.host_of_rank == NULL || lists.rail_of_rank == NULL || lists.rack_of_host == NULL ||
-        lists.egress == NULL || lists.ingress == NULL) {
+    if (arena.failed) {
         status = XM_NO_MEMORY("%zu simulated ranks", ranks);
         goto free_lists;
     }
@@ -59,10 +59,6 @@ xm_status_t xm_network_fabric(const xm_network_t *network, bool no_copy, xm_sim_
     status = xm_sim_fabric_create(&params, fabric);
 
 free_lists:
-    free(lists.ingress);
-    free(lists.egress);
-    free(lists.rack_of_host);
-    free(lists.rail_of_rank);
-    free(lists.host_of_rank);
+    xm_arena_clear(&arena);
     return status;
 }

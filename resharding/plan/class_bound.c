@@ -28,9 +28,7 @@ static int compare_needs(const void *a, const void *b)
 {
     const need_t *x = a, *y = b;
 
-    if (x->rail != y->rail) {
-        return x->rail < y->rail ? -1 : 1;
-    }
+    XM_ORDER_BY(x->rail, y->rail);
     return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 

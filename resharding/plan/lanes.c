@@ -53,11 +53,6 @@ static xm_status_t no_memory(const making_t *m)
     return XM_NO_MEMORY("the rails of %" PRId64 " classes of tasks", m->classes->count);
 }
 
-static int compare_ints(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
-
 /* Those with fewer choices come first, so that the others can fill what they leave; classes
  * with the same choices stand together. */
 static int compare_options(const void *a, const void *b)
@@ -65,12 +60,8 @@ static int compare_options(const void *a, const void *b)
     const options_t *x = a, *y = b;
     int order;
 
-    if (x->count != y->count) {
-        return x->count < y->count ? -1 : 1;
-    }
-    if (x->hash != y->hash) {
-        return x->hash < y->hash ? -1 : 1;
-    }
+    XM_ORDER_BY(x->count, y->count);
+    XM_ORDER_BY(x->hash, y->hash);
     order = memcmp(x->rails, y->rails, (size_t)x->count * sizeof(int));
     return order != 0 ? order : (x->class > y->class) - (x->class < y->class);
 }
@@ -199,7 +190,7 @@ static xm_status_t cut_group(making_t *m, const options_t *group, int64_t bytes,
             stretch->end =
                 m->cut[m->choice[h]] < stretch->end ? m->cut[m->choice[h]] : stretch->end;
         }
-        qsort(rails, (size_t)hosts, sizeof(*rails), compare_ints);
+        qsort(rails, (size_t)hosts, sizeof(*rails), xm_order_ints);
     }
     return XM_OK;
 }

@@ -139,10 +139,8 @@ static int compare_spans(const void *a, const void *b)
 {
     const span_t *x = a, *y = b;
 
-    if (x->task != y->task) {
-        return x->task < y->task ? -1 : 1;
-    }
-    return (x->first > y->first) - (x->first < y->first);
+    XM_ORDER_BY(x->task, y->task);
+    return xm_order(x->first, y->first);
 }
 
 /* Lists who has what of the tasks that have arrived in part. */

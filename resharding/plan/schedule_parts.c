@@ -62,6 +62,7 @@ typedef struct {
     size_t sent_room;
     double *passed; /* by rail: bytes that come by it and are passed on, in all … */
     double *left;   /* … and those of them still to come */
+    xm_arena_t arena;
 } parts_t;
 
 static xm_status_t no_memory(const parts_t *p)
@@ -156,10 +157,8 @@ static int compare_arrivals(const void *a, const void *b)
 {
     const arrival_t *x = a, *y = b;
 
-    if (x->ranks[x->head] != y->ranks[y->head]) {
-        return x->ranks[x->head] < y->ranks[y->head] ? -1 : 1;
-    }
-    return (x->transfer > y->transfer) - (x->transfer < y->transfer);
+    XM_ORDER_BY(x->ranks[x->head], y->ranks[y->head]);
+    return xm_order(x->transfer, y->transfer);
 }
 
 /*
@@ -413,9 +412,7 @@ static int compare_pieces(const void *a, const void *b)
 {
     const piece_t *x = *(const piece_t *const *)a, *y = *(const piece_t *const *)b;
 
-    if (x->start_ns != y->start_ns) {
-        return x->start_ns < y->start_ns ? -1 : 1;
-    }
+    XM_ORDER_BY(x->start_ns, y->start_ns);
     return (x > y) - (x < y);
 }
 
@@ -527,13 +524,13 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, const xm_bundles_t *bundles,
                  .local_count = emitter->builder->transfer_count};
     xm_status_t status = XM_OK;
 
-    p.grain = malloc(((size_t)bundles->count + 1) * sizeof(*p.grain));
-    p.arrived = calloc(hosts, sizeof(*p.arrived));
-    p.waiting = calloc((size_t)xm_network_ranks(emitter->network), sizeof(*p.waiting));
-    p.passed = calloc(rails, sizeof(*p.passed));
-    p.left = calloc(rails, sizeof(*p.left));
-    if (p.grain == NULL || p.arrived == NULL || p.waiting == NULL || p.passed == NULL ||
-        p.left == NULL) {
+    p.grain = xm_arena_take(&p.arena, ((size_t)bundles->count + 1) * sizeof(*p.grain));
+    p.arrived = xm_arena_get(&p.arena, hosts, sizeof(*p.arrived));
+    p.waiting =
+        xm_arena_get(&p.arena, (size_t)xm_network_ranks(emitter->network), sizeof(*p.waiting));
+    p.passed = xm_arena_get(&p.arena, rails, sizeof(*p.passed));
+    p.left = xm_arena_get(&p.arena, rails, sizeof(*p.left));
+    if (p.arena.failed) {
         status = no_memory(&p);
     }
     if (status == XM_OK) {
@@ -545,10 +542,6 @@ xm_status_t xm_schedule_parts(xm_scheduling_t *s, const xm_bundles_t *bundles,
     }
     free(p.pieces);
     free(p.sent);
-    free(p.left);
-    free(p.passed);
-    free(p.waiting);
-    free(p.arrived);
-    free(p.grain);
+    xm_arena_clear(&p.arena);
     return status;
 }

@@ -68,13 +68,6 @@ xm_inner_t xm_chain_inner(const xm_transfer_emitter_t *emitter, const xm_class_t
                         .rail = rail};
 }
 
-static int compare_keys(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 /*
  * Orders the receiving rails as a chain, as indices into the list of them: the
  * sender's rack first, then rack by rack, so that every uplink is crossed once; within a
@@ -98,7 +91,7 @@ static void order_rails(xm_transfer_emitter_t *emitter, const xm_chain_t *chain,
         emitter->order[i] = racks == 1 ? index : (rack_key * rails + rail_key) * count + index;
     }
     if (racks > 1) {
-        qsort(emitter->order, (size_t)count, sizeof(*emitter->order), compare_keys);
+        qsort(emitter->order, (size_t)count, sizeof(*emitter->order), xm_order_int64s);
         for (int i = 0; i < count; ++i) {
             emitter->order[i] %= count;
         }

@@ -40,13 +40,6 @@ static xm_status_t no_memory(const classifier_t *c)
                         c->plan->task_count);
 }
 
-static int compare_keys(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Writes ranks sorted by host, keeping their order within one: the place as the lower
  * part of the key makes the sort stable. */
 static bool sort_by_host(const classifier_t *c, const int *ranks, int count, int *sorted)
@@ -59,7 +52,7 @@ static bool sort_by_host(const classifier_t *c, const int *ranks, int count, int
     for (int i = 0; i < count; ++i) {
         keys[i] = (int64_t)xm_network_host_of(c->network, ranks[i]) * count + i;
     }
-    qsort(keys, (size_t)count, sizeof(*keys), compare_keys);
+    qsort(keys, (size_t)count, sizeof(*keys), xm_order_int64s);
     for (int i = 0; i < count; ++i) {
         sorted[i] = ranks[keys[i] % count];
     }

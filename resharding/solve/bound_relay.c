@@ -26,13 +26,9 @@ typedef struct {
  * all that grouping needs. */
 static int compare_hosts(const int *a, int a_count, const int *b, int b_count)
 {
-    if (a_count != b_count) {
-        return a_count < b_count ? -1 : 1;
-    }
+    XM_ORDER_BY(a_count, b_count);
     for (int i = 0; i < a_count; ++i) {
-        if (a[i] != b[i]) {
-            return a[i] < b[i] ? -1 : 1;
-        }
+        XM_ORDER_BY(a[i], b[i]);
     }
     return 0;
 }

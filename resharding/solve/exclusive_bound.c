@@ -24,13 +24,9 @@ static int by_holders(const void *left, const void *right)
     const xm_demand_t *a = *(const xm_demand_t *const *)left;
     const xm_demand_t *b = *(const xm_demand_t *const *)right;
 
-    if (a->holder_count != b->holder_count) {
-        return a->holder_count < b->holder_count ? -1 : 1;
-    }
+    XM_ORDER_BY(a->holder_count, b->holder_count);
     for (int i = 0; i < a->holder_count; ++i) {
-        if (a->holders[i] != b->holders[i]) {
-            return a->holders[i] < b->holders[i] ? -1 : 1;
-        }
+        XM_ORDER_BY(a->holders[i], b->holders[i]);
     }
     return a < b ? -1 : a > b;
 }

@@ -55,12 +55,8 @@ static int by_key(const void *left, const void *right)
 {
     const candidate_t *a = left, *b = right;
 
-    if (a->key != b->key) {
-        return a->key > b->key ? -1 : 1;
-    }
-    if (a->tie != b->tie) {
-        return a->tie > b->tie ? -1 : 1;
-    }
+    XM_ORDER_BY(b->key, a->key);
+    XM_ORDER_BY(b->tie, a->tie);
     return a->demand < b->demand ? -1 : a->demand > b->demand;
 }
 

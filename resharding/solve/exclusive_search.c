@@ -64,18 +64,10 @@ static int by_start(const void *left, const void *right)
 {
     const option_t *a = left, *b = right;
 
-    if (a->start != b->start) {
-        return a->start < b->start ? -1 : 1;
-    }
-    if (a->urgency != b->urgency) {
-        return a->urgency > b->urgency ? -1 : 1;
-    }
-    if (a->end != b->end) {
-        return a->end < b->end ? -1 : 1;
-    }
-    if (a->demand != b->demand) {
-        return a->demand < b->demand ? -1 : 1;
-    }
+    XM_ORDER_BY(a->start, b->start);
+    XM_ORDER_BY(b->urgency, a->urgency);
+    XM_ORDER_BY(a->end, b->end);
+    XM_ORDER_BY(a->demand, b->demand);
     return a->sender < b->sender ? -1 : a->sender > b->sender;
 }
 

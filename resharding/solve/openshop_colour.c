@@ -402,10 +402,8 @@ static int compare_pieces(const void *a, const void *b)
 {
     const xm_turn_piece_t *left = a, *right = b;
 
-    if (left->start != right->start) {
-        return left->start < right->start ? -1 : 1;
-    }
-    return (left->transfer > right->transfer) - (left->transfer < right->transfer);
+    XM_ORDER_BY(left->start, right->start);
+    return xm_order(left->transfer, right->transfer);
 }
 
 /* The caller frees the pieces, which are NULL when no transfer has weight. */

@@ -304,10 +304,8 @@ static int compare_orders(const void *a, const void *b)
 {
     const order_t *left = a, *right = b;
 
-    if (left->start_ns != right->start_ns) {
-        return left->start_ns < right->start_ns ? -1 : 1;
-    }
-    return (left->index > right->index) - (left->index < right->index);
+    XM_ORDER_BY(left->start_ns, right->start_ns);
+    return xm_order(left->index, right->index);
 }
 
 /* Hands the hops over sorted by start, with parents renumbered. A parent starts before

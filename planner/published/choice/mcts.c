@@ -47,9 +47,7 @@ static int heaviest_first(const void *a, const void *b)
 {
     const weight_t *x = a, *y = b;
 
-    if (x->seconds != y->seconds) {
-        return x->seconds > y->seconds ? -1 : 1;
-    }
+    XM_ORDER_BY(y->seconds, x->seconds);
     return x->variable - y->variable;
 }
 

@@ -94,9 +94,7 @@ static int dearest_first(const void *a, const void *b)
 {
     const ranked_t *x = a, *y = b;
 
-    if (x->weight != y->weight) {
-        return x->weight > y->weight ? -1 : 1;
-    }
+    XM_ORDER_BY(y->weight, x->weight);
     return x->variable < y->variable ? -1 : x->variable > y->variable;
 }
 

@@ -22,9 +22,7 @@ static int by_time(const void *a, const void *b)
 {
     const sized_t *left = a, *right = b;
 
-    if (left->time != right->time) {
-        return left->time < right->time ? 1 : -1;
-    }
+    XM_ORDER_BY(right->time, left->time);
     return left->group - right->group;
 }
 
@@ -83,9 +81,7 @@ static int by_bin(const void *a, const void *b)
 {
     const bin_t *left = a, *right = b;
 
-    if (left->time != right->time) {
-        return left->time < right->time ? 1 : -1;
-    }
+    XM_ORDER_BY(right->time, left->time);
     return left->first - right->first;
 }
 

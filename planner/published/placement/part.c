@@ -29,9 +29,7 @@ static int by_transfer(const void *a, const void *b)
 {
     const heavy_t *left = a, *right = b;
 
-    if (left->transfer != right->transfer) {
-        return left->transfer < right->transfer ? 1 : -1;
-    }
+    XM_ORDER_BY(right->transfer, left->transfer);
     return left->from != right->from ? left->from - right->from : left->to - right->to;
 }
 

@@ -210,18 +210,13 @@ ap_placement_value_t ap_placement_descend(ap_placement_state_t *state)
     return best.value;
 }
 
-static int by_device(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
-
 ap_placement_value_t ap_placement_score(ap_placement_state_t *state, const int *device_of)
 {
     size_t count = (size_t)state->groups->count;
 
     memmove(state->device_of, device_of, count * sizeof(*device_of));
     if (state->problem->chain) {
-        qsort(state->device_of, count, sizeof(*device_of), by_device);
+        qsort(state->device_of, count, sizeof(*device_of), xm_order_ints);
     }
     ap_placement_recount(state);
     state->tries += (int64_t)count;

@@ -17,13 +17,9 @@ static int compare_tiles(const void *a, const void *b)
 {
     const xm_unit_task_t *x = a, *y = b;
 
-    if (x->tensor != y->tensor) {
-        return x->tensor < y->tensor ? -1 : 1;
-    }
-    if (x->dst_tile != y->dst_tile) {
-        return x->dst_tile < y->dst_tile ? -1 : 1;
-    }
-    return (x->src_tile > y->src_tile) - (x->src_tile < y->src_tile);
+    XM_ORDER_BY(x->tensor, y->tensor);
+    XM_ORDER_BY(x->dst_tile, y->dst_tile);
+    return xm_order(x->src_tile, y->src_tile);
 }
 
 /* Checks that the task names tiles that exist and has the elements that they have in

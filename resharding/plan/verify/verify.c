@@ -53,10 +53,8 @@ static bool is_receiver(const xm_plan_t *plan, const xm_unit_task_t *task, int r
 /* By task, then by first element. */
 static int compare_kept(const xm_kept_t *a, const xm_kept_t *b)
 {
-    if (a->task != b->task) {
-        return a->task < b->task ? -1 : 1;
-    }
-    return (a->first > b->first) - (a->first < b->first);
+    XM_ORDER_BY(a->task, b->task);
+    return xm_order(a->first, b->first);
 }
 
 /* Checks that what stays is in order and names ranges and routes that there are, and that nobody
@@ -165,13 +163,9 @@ static int compare_entries(const void *a, const void *b)
 {
     const entry_t *x = a, *y = b;
 
-    if (x->task != y->task) {
-        return x->task < y->task ? -1 : 1;
-    }
-    if (x->first != y->first) {
-        return x->first < y->first ? -1 : 1;
-    }
-    return (x->end > y->end) - (x->end < y->end);
+    XM_ORDER_BY(x->task, y->task);
+    XM_ORDER_BY(x->first, y->first);
+    return xm_order(x->end, y->end);
 }
 
 /* What of a plan's deliveries has to be added up. */
