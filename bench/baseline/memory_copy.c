@@ -194,9 +194,7 @@ static xm_status_t run(const xm_cli_t *cli, void *arg)
         status = start(source, options, started, &copiers[started]);
         started += copiers[started].socket >= 0;
     }
-    if (status == XM_OK) {
-        status = measure(options, copiers);
-    }
+    XM_THEN(status, measure(options, copiers));
     /*
      * A process holds the sockets of those before it, so all are closed before any is
      * waited for: otherwise the others' sockets would stay open and their owners would

@@ -50,12 +50,8 @@ static xm_status_t parse_entry(const char *entry, int ranks, rb_pair_list_t *lis
     memcpy(sender_text, entry, (size_t)(colon - entry));
     sender_text[colon - entry] = '\0';
     status = xm_rank_list_parse("--pairs", sender_text, &senders, &sender_count);
-    if (status == XM_OK) {
-        status = xm_rank_list_parse("--pairs", colon + 1, &receivers, &receiver_count);
-    }
-    if (status == XM_OK) {
-        status = append(list, senders, sender_count, receivers, receiver_count, ranks);
-    }
+    XM_THEN(status, xm_rank_list_parse("--pairs", colon + 1, &receivers, &receiver_count));
+    XM_THEN(status, append(list, senders, sender_count, receivers, receiver_count, ranks));
     free(receivers);
     free(senders);
     return status;

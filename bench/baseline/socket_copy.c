@@ -205,12 +205,8 @@ int main(int argc, char **argv)
     xm_status_t status = xm_job_env_read(&env);
 
     command.version = "socket_copy " XM_VERSION_STRING;
-    if (status == XM_OK) {
-        status = xm_cli_check_settings(env.rank < 0, program);
-    }
-    if (status == XM_OK) {
-        status = xm_cli_parse(&command, argc, argv, &cli);
-    }
+    XM_THEN(status, xm_cli_check_settings(env.rank < 0, program));
+    XM_THEN(status, xm_cli_parse(&command, argc, argv, &cli));
     if (status == XM_OK && !xm_cli_finished(cli)) {
         status = check(&options, &env);
         if (status == XM_OK) {

@@ -232,19 +232,13 @@ static xm_status_t meet(rb_socket_flow_t *flow, const xm_job_env_t *env)
     int listener = -1;
     xm_status_t status = own_address(env, &own);
 
-    if (status == XM_OK) {
-        status = open_listener(&own, &listener);
-    }
+    XM_THEN(status, open_listener(&own, &listener));
     all = malloc((size_t)xm_bootstrap_size(flow->bootstrap) * sizeof(*all));
     if (status == XM_OK && all == NULL) {
         status = XM_NO_MEMORY("the addresses of all ranks");
     }
-    if (status == XM_OK) {
-        status = xm_bootstrap_allgather(flow->bootstrap, &own, all, sizeof(own), flow->timeout);
-    }
-    if (status == XM_OK) {
-        status = connect_all(flow, all, listener);
-    }
+    XM_THEN(status, xm_bootstrap_allgather(flow->bootstrap, &own, all, sizeof(own), flow->timeout));
+    XM_THEN(status, connect_all(flow, all, listener));
     free(all);
     if (listener >= 0) {
         (void)close(listener);
@@ -266,9 +260,7 @@ xm_status_t rb_socket_flow_create(xm_bootstrap_t *bootstrap, const xm_job_env_t 
     made->polled = calloc((size_t)pairs->count + 1, sizeof(*made->polled));
     status = made->ends != NULL && made->polled != NULL ? list_ends(made)
                                                         : XM_NO_MEMORY("%d pairs", pairs->count);
-    if (status == XM_OK) {
-        status = meet(made, env);
-    }
+    XM_THEN(status, meet(made, env));
     if (status < 0) {
         rb_socket_flow_destroy(made);
         return status;

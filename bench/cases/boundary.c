@@ -44,15 +44,9 @@ static xm_status_t take(const ap_plan_t *plan, int index, rb_case_t *result)
     for (int d = 0; d < boundary->rank; ++d) {
         result->shape[d] = boundary->shape[d];
     }
-    if (status == XM_OK) {
-        status = xm_strategy_parse(boundary->strategy, &strategy);
-    }
-    if (status == XM_OK) {
-        status = xm_scheduler_parse(boundary->scheduler, &scheduler);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_THEN(status, xm_strategy_parse(boundary->strategy, &strategy));
+    XM_THEN(status, xm_scheduler_parse(boundary->scheduler, &scheduler));
+    XM_TRY(status);
     result->strategy = (int)strategy;
     result->scheduler = (int)scheduler;
     XM_TRY(take_side(&boundary->src, &result->src));

@@ -150,12 +150,8 @@ static xm_status_t place_by_host(const rb_case_t *one, const rb_host_map_t *host
         offset = -1;
     }
     status = list_ranks(one, &one->src, hosts, 0, 0, ranks);
-    if (status == XM_OK) {
-        status = list_ranks(one, &one->dst, hosts, dst_host, offset, ranks + src_count);
-    }
-    if (status == XM_OK) {
-        status = make_meshes(one, ranks, ranks + src_count, src, dst);
-    }
+    XM_THEN(status, list_ranks(one, &one->dst, hosts, dst_host, offset, ranks + src_count));
+    XM_THEN(status, make_meshes(one, ranks, ranks + src_count, src, dst));
     free(ranks);
     if (status == XM_OK) {
         *shared = shares;

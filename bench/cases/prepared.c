@@ -112,9 +112,7 @@ xm_status_t rb_prepare(const rb_case_t *one, const rb_host_map_t *hosts,
     status = make_plan(one, &params, &made.plan);
     xm_layout_destroy(dst);
     xm_layout_destroy(src);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     made.plan_s = xm_clock_seconds() - start;
     *prepared = made;
     return XM_OK;

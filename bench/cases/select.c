@@ -54,9 +54,7 @@ static xm_status_t select_named(const rb_options_t *options, rb_selection_t *sel
         int index;
 
         status = xm_text_choose("case", options->cases.items[i], names, (size_t)count, &index);
-        if (status == XM_OK) {
-            status = rb_suite_case(index_of[index], &selection->cases[selection->count++]);
-        }
+        XM_THEN(status, rb_suite_case(index_of[index], &selection->cases[selection->count++]));
     }
     return status;
 }
@@ -136,14 +134,12 @@ static xm_status_t describe(const rb_options_t *options, rb_case_t *described)
     described->strategy = RB_ANY;
     described->scheduler = RB_ANY;
     status = parse_shape(options->shape != NULL ? options->shape : "1", described);
-    if (status == XM_OK) {
-        status = describe_side("--src-mesh", options->src_mesh, "--src-ranks", options->src_ranks,
-                               "--src-spec", options->src_spec, &described->src);
-    }
-    if (status == XM_OK) {
-        status = describe_side("--dst-mesh", options->dst_mesh, "--dst-ranks", options->dst_ranks,
-                               "--dst-spec", options->dst_spec, &described->dst);
-    }
+    XM_THEN(status,
+            describe_side("--src-mesh", options->src_mesh, "--src-ranks", options->src_ranks,
+                          "--src-spec", options->src_spec, &described->src));
+    XM_THEN(status,
+            describe_side("--dst-mesh", options->dst_mesh, "--dst-ranks", options->dst_ranks,
+                          "--dst-spec", options->dst_spec, &described->dst));
     described->ranks_per_host = rows_of_both(described);
     return status;
 }
@@ -271,9 +267,7 @@ static xm_status_t apply_overrides(const rb_options_t *options, rb_case_t *one)
     xm_status_t status =
         rb_case_is_model(one) ? apply_to_model(options, one) : apply_to_tensor(options, one);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     one->seed = options->seed;
     return XM_OK;
 }
@@ -382,12 +376,8 @@ xm_status_t rb_select(const rb_options_t *options, rb_selection_t *selection)
     for (int i = 0; status == XM_OK && i < selected.count; ++i) {
         status = apply_overrides(options, &selected.cases[i]);
     }
-    if (status == XM_OK) {
-        status = make_variants(options, &selected);
-    }
-    if (status == XM_OK) {
-        status = check_single(options, &selected);
-    }
+    XM_THEN(status, make_variants(options, &selected));
+    XM_THEN(status, check_single(options, &selected));
     if (status < 0) {
         rb_selection_clear(&selected);
         return status;

@@ -116,15 +116,12 @@ xm_status_t rb_emulated_cluster_create(const rb_emulated_cluster_params_t *param
 {
     rb_cluster_claim_t claim = {.fd = -1};
     rb_emulated_cluster_t *made;
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
     if (params->shape == NULL) {
         return XM_INVALID("emulated cluster: no shape");
     }
-    status = rb_cluster_shape_check(params->shape);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(rb_cluster_shape_check(params->shape));
     made = calloc(1, sizeof(*made));
     XM_NEED_MEMORY(made, "an emulated cluster");
     made->lasting = params->lasting;

@@ -173,9 +173,7 @@ xm_status_t rb_emulated_cluster_enter(const rb_emulated_cluster_t *cluster, int 
         flags |= CLONE_NEWIPC | CLONE_NEWPID;
         status = rb_core_share_open(members->shape.core_share, &share);
     }
-    if (status == XM_OK) {
-        status = join(pid, pidfd, flags, name);
-    }
+    XM_THEN(status, join(pid, pidfd, flags, name));
     if (status == XM_OK && host != RB_EMULATED_HEAD) {
         status = fork_inside(name, &share);
     }

@@ -138,12 +138,8 @@ static xm_status_t furnish_host(const holder_t *holder, int host)
     char name[RB_CLUSTER_NAME + 16];
     xm_status_t status = leave_mounts();
 
-    if (status == XM_OK) {
-        status = mount_over("proc", "/proc", NULL);
-    }
-    if (status == XM_OK) {
-        status = mount_over("tmpfs", "/dev/shm", "mode=1777");
-    }
+    XM_THEN(status, mount_over("proc", "/proc", NULL));
+    XM_THEN(status, mount_over("tmpfs", "/dev/shm", "mode=1777"));
     (void)snprintf(name, sizeof(name), "%s%d", holder->shape->name, host);
     if (status == XM_OK && sethostname(name, strlen(name)) != 0) {
         status = xm_error_set(XM_ERR_IO, "cannot be called %s: %s", name, strerror(errno));
@@ -182,9 +178,7 @@ static void be_host(const holder_t *holder, int host, int channel)
     if (read(channel, &go, 1) != 1) {
         _exit(EXIT_FAILURE);
     }
-    if (status == XM_OK) {
-        status = connect_host(holder, host);
-    }
+    XM_THEN(status, connect_host(holder, host));
     xm_error_save(&report, status);
     if (write(channel, &report, sizeof(report)) != (ssize_t)sizeof(report)) {
         _exit(EXIT_FAILURE);
@@ -304,9 +298,7 @@ static xm_status_t map_ids(uid_t uid, gid_t gid)
 
     (void)snprintf(uids, sizeof(uids), "0 %u 1", (unsigned)uid);
     (void)snprintf(gids, sizeof(gids), "0 %u 1", (unsigned)gid);
-    if (status == XM_OK) {
-        status = write_file("/proc/self/uid_map", uids);
-    }
+    XM_THEN(status, write_file("/proc/self/uid_map", uids));
     return status == XM_OK ? write_file("/proc/self/gid_map", gids) : status;
 }
 
@@ -355,12 +347,8 @@ static xm_status_t build(holder_t *holder)
     for (int h = 0; h < holder->shape->hosts && status == XM_OK; ++h) {
         status = start_host(holder, h);
     }
-    if (status == XM_OK) {
-        status = configure(holder, 0, "ip", switch_links);
-    }
-    if (status == XM_OK) {
-        status = configure(holder, 0, "tc", switch_queues);
-    }
+    XM_THEN(status, configure(holder, 0, "ip", switch_links));
+    XM_THEN(status, configure(holder, 0, "tc", switch_queues));
     for (int h = 0; h < holder->shape->hosts && status == XM_OK; ++h) {
         (void)send(holder->channel[h], "", 1, MSG_NOSIGNAL); /* a dead host is noticed below */
     }
@@ -432,9 +420,7 @@ void rb_cluster_hold(const rb_cluster_shape_t *shape, const rb_cluster_claim_t *
         rb_cluster_state_remove(claim);
         _exit(EXIT_FAILURE);
     }
-    if (status == XM_OK) {
-        status = build(&holder);
-    }
+    XM_THEN(status, build(&holder));
     if (status == XM_OK && shape->core_share > 0) {
         status = rb_core_share_keep_exact();
     }

@@ -143,9 +143,7 @@ static xm_status_t down(const xm_cli_t *cli, void *options)
     xm_status_t status = rb_emulated_cluster_open(*name, &cluster);
 
     (void)cli;
-    if (status == XM_OK) {
-        status = rb_emulated_cluster_end(cluster);
-    }
+    XM_THEN(status, rb_emulated_cluster_end(cluster));
     rb_emulated_cluster_destroy(cluster);
     return status;
 }
@@ -319,12 +317,8 @@ static xm_status_t execute(const char *name, const char *where, char *const *wor
         status = XM_NOT_FOUND("'%s' is no host of the cluster '%s', which has %s0 … %s%d and head",
                               where, name, name, name, shape->hosts - 1);
     }
-    if (status == XM_OK) {
-        status = set_variables(shape, host);
-    }
-    if (status == XM_OK) {
-        status = rb_emulated_cluster_enter(cluster, host);
-    }
+    XM_THEN(status, set_variables(shape, host));
+    XM_THEN(status, rb_emulated_cluster_enter(cluster, host));
     if (status == XM_OK) {
         /* A name stands where a launcher would have ssh go, so the words are for a shell. */
         status = become(words, !head && strspn(where, "0123456789") != strlen(where));

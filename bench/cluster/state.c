@@ -221,12 +221,8 @@ xm_status_t rb_cluster_state_read(const char *name, rb_cluster_members_t *member
     xm_status_t status = rb_cluster_name_check(name);
     int fd;
 
-    if (status == XM_OK) {
-        status = path_of(name, path, sizeof(path));
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_THEN(status, path_of(name, path, sizeof(path)));
+    XM_TRY(status);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) == 0) {
         status = XM_NOT_FOUND(

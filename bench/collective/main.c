@@ -123,9 +123,7 @@ static xm_status_t set_interconnect(cb_options_t *o)
         status = cb_read_list(lists[i].what, lists[i].text, ',', lists[i].least, count,
                               lists[i].values, &same);
     }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     for (int i = count - 1; i >= 0; --i) {
         bool nic = i == count - 2 && !o->rails; /* shared by the devices of a host */
 
@@ -232,14 +230,10 @@ static xm_status_t try_pieces(const cb_options_t *o, cb_name_t name, const xm_bu
         }
         status = xm_build_factored(&build, &candidate->program);
     }
-    if (status == XM_OK) {
-        status = xm_program_check(candidate->program);
-    }
-    if (status == XM_OK) {
-        status = (o->run ? xm_program_simulate_queues : xm_program_simulate)(
-            candidate->program, &o->priced, cb_elements(o) * (int64_t)xm_elements[o->type].size,
-            &candidate->seconds);
-    }
+    XM_THEN(status, xm_program_check(candidate->program));
+    XM_THEN(status, (o->run ? xm_program_simulate_queues : xm_program_simulate)(
+                        candidate->program, &o->priced,
+                        cb_elements(o) * (int64_t)xm_elements[o->type].size, &candidate->seconds));
     return status == XM_OK
                ? xm_collective_bound(&o->net, (xm_collective_t)o->collective, name == SWITCH,
                                      (double)o->size, packed, &candidate->bound)
@@ -435,8 +429,8 @@ static int run_rank(const cb_options_t *o, xm_status_t parsed, const xm_job_env_
     xm_status_t status = parsed;
 
     params.listen_fd = xm_launch_listen_fd();
-    status = status == XM_OK ? xm_worker_create(env, &params, &worker) : status;
-    status = status == XM_OK ? go(o, worker, &wrong) : status;
+    XM_THEN(status, xm_worker_create(env, &params, &worker));
+    XM_THEN(status, go(o, worker, &wrong));
     xm_error_save(&failure, status);
     if (status < 0) {
         (void)xm_cli_fail_rank(env->rank == 0, program_name, status);
@@ -519,7 +513,7 @@ static xm_status_t parse(int argc, char *const *argv, cb_options_t *o)
         return status;
     }
     status = read_sizes(o);
-    status = status == XM_OK ? set_interconnect(o) : status;
+    XM_THEN(status, set_interconnect(o));
     o->servers = o->servers > 0 && o->servers < o->net.devices ? o->servers : o->net.devices;
     if (status == XM_OK && o->name >= 0 && !fits(o, (cb_name_t)o->name)) {
         status = XM_INVALID("--program does not fit this collective, these devices, or --run");
@@ -556,7 +550,7 @@ int main(int argc, char **argv)
     int exit_status = EXIT_SUCCESS;
     xm_status_t status = xm_job_env_read(&env);
 
-    status = status == XM_OK ? parse(argc, argv, &o) : status;
+    XM_THEN(status, parse(argc, argv, &o));
     if (status == XM_OK && xm_cli_finished(o.cli)) {
         exit_status = EXIT_SUCCESS;
     } else if (status == XM_OK && o.run && env.rank < 0) {
@@ -564,8 +558,8 @@ int main(int argc, char **argv)
     } else if (o.run && env.rank >= 0) {
         exit_status = run_rank(&o, status, &env);
     } else {
-        status = status == XM_OK ? go(&o, NULL, &wrong) : status;
-        status = status == XM_OK ? xm_cli_flush() : status;
+        XM_THEN(status, go(&o, NULL, &wrong));
+        XM_THEN(status, xm_cli_flush());
         exit_status = status < 0 ? xm_cli_fail(program_name, status) : EXIT_SUCCESS;
     }
     free(o.net.link);

@@ -159,9 +159,7 @@ xm_status_t cb_list_mappings(const cb_options_t *options, xm_worker_t *worker, u
     int size[XM_INTERCONNECT_MOST], axes, count = 0;
 
     list.status = read_axes(options, size, &axes);
-    if (list.status == XM_OK) {
-        list.status = xm_mappings_list(&options->net, size, axes, &mappings, &count);
-    }
+    XM_THEN(list.status, xm_mappings_list(&options->net, size, axes, &mappings, &count));
     for (int m = 0; m < count && list.status == XM_OK; ++m) {
         xm_build_t build = {.kind = XM_ALL_REDUCE, .devices = options->net.devices, .servers = 1};
         int dimension[XM_INTERCONNECT_MOST];

@@ -138,11 +138,9 @@ xm_status_t cb_measure(const cb_options_t *o, xm_worker_t *worker, const xm_prog
         (void)nanosleep(&pause, NULL);
         status = xm_worker_barrier(worker);
         start = xm_worker_now(worker);
-        if (status == XM_OK) {
-            status = xm_program_run(p, &dependencies, worker, &element, data, cb_elements(o));
-        }
+        XM_THEN(status, xm_program_run(p, &dependencies, worker, &element, data, cb_elements(o)));
         times[i] = (double)(xm_worker_now(worker) - start) * 1e-9;
-        status = status == XM_OK ? slowest(worker, &times[i], 1) : status;
+        XM_THEN(status, slowest(worker, &times[i], 1));
         repeats = i == 0 && times[0] > 1 ? REPEATS_LONG : repeats;
         if (status == XM_OK && o->adasum) {
             status = compare_results(o, worker, data, &mine);
@@ -150,9 +148,7 @@ xm_status_t cb_measure(const cb_options_t *o, xm_worker_t *worker, const xm_prog
             mine += go_through(o, p, xm_worker_rank(worker), data, true);
         }
     }
-    if (status == XM_OK) {
-        status = xm_worker_allgather(worker, &mine, all, sizeof(mine));
-    }
+    XM_THEN(status, xm_worker_allgather(worker, &mine, all, sizeof(mine)));
     for (int r = 0; status == XM_OK && r < p->devices; ++r) {
         *wrong += all[r];
     }
@@ -275,7 +271,7 @@ xm_status_t cb_price(cb_options_t *o, xm_worker_t *worker, bool speaks)
     for (int k = 0; k < 2 && status == XM_OK; ++k) {
         status = price_messages(o, worker, k, &o->priced.dimension[k].message);
     }
-    status = status == XM_OK ? price_nic(o, worker, nic) : status;
+    XM_THEN(status, price_nic(o, worker, nic));
     if (status == XM_OK && speaks) {
         print_prices(&o->priced);
     }

@@ -23,9 +23,7 @@ xm_status_t rb_json_load(const char *path, json_t **root)
         status = xm_json_parse(path, text, length, &read);
         free(text);
     }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     if (!json_is_object(read)) {
         status =
             XM_MALFORMED("%s: the document is %s; it must be an object", path, xm_json_type(read));

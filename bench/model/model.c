@@ -183,9 +183,7 @@ static xm_status_t lay_tensors(rb_model_t *model, const rb_tensor_list_t *list,
     }
     for (int i = 0; status == XM_OK && i < list->count; ++i) {
         status = rb_shard_table_find(table, &list->tensors[i], &rules[i]);
-        if (status == XM_OK) {
-            status = lay_tensor(model, &frame, &list->tensors[i], rules[i], &model->tensors[i]);
-        }
+        XM_THEN(status, lay_tensor(model, &frame, &list->tensors[i], rules[i], &model->tensors[i]));
         ++model->count;
     }
     if (status == XM_OK && packed) {
@@ -206,22 +204,14 @@ static xm_status_t fill(const rb_model_request_t *request, const case_t *built_i
      * empty. */
     int stages = model->train.pp > model->generation.pp ? model->train.pp : model->generation.pp;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     model->source = built_in != NULL ? request->name : request->model_config;
     model->src_ranks = model->train.num_gpus;
     model->dst_ranks = model->generation.num_gpus;
     status = load_tensors(request, built_in, table, stages, &list);
-    if (status == XM_OK) {
-        status = rb_tensor_list_totals(&list, &model->elements, &model->bytes);
-    }
-    if (status == XM_OK) {
-        status = rb_layout_pool_create(&model->layouts);
-    }
-    if (status == XM_OK) {
-        status = lay_tensors(model, &list, table, request->packed);
-    }
+    XM_THEN(status, rb_tensor_list_totals(&list, &model->elements, &model->bytes));
+    XM_THEN(status, rb_layout_pool_create(&model->layouts));
+    XM_THEN(status, lay_tensors(model, &list, table, request->packed));
     rb_tensor_list_clear(&list);
     return status;
 }

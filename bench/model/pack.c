@@ -149,9 +149,7 @@ xm_status_t rb_model_pack(rb_model_t *model, const rb_shard_rule_t *const *rules
         members[count].part = rules[i]->part;
         members[count++].tensor = i;
     }
-    if (status == XM_OK) {
-        status = add_groups(model, members, count);
-    }
+    XM_THEN(status, add_groups(model, members, count));
     free(members);
     return status;
 }

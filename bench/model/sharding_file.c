@@ -106,9 +106,7 @@ static xm_status_t read_pack(const json_t *entry, const char *where, rb_shard_ru
         return XM_OK;
     }
     status = read_text(entry, where, "pack", rule->pack, sizeof(rule->pack));
-    if (status == XM_OK) {
-        status = rb_json_int(entry, where, "part", 0, RB_MAX_PARTS - 1, &part);
-    }
+    XM_THEN(status, rb_json_int(entry, where, "part", 0, RB_MAX_PARTS - 1, &part));
     rule->part = (int)part;
     return status;
 }

@@ -155,12 +155,8 @@ static xm_status_t create(const rb_peer_slot_t *slot, void **state)
     made->displacements = calloc((size_t)made->size, sizeof(*made->displacements));
     status = made->displacements != NULL ? flow_create(made->size, &made->send)
                                          : XM_NO_MEMORY("%d ranks", made->size);
-    if (status == XM_OK) {
-        status = flow_create(made->size, &made->receive);
-    }
-    if (status == XM_OK) {
-        status = join_all(made);
-    }
+    XM_THEN(status, flow_create(made->size, &made->receive));
+    XM_THEN(status, join_all(made));
     if (status < 0) {
         destroy(made);
         return status;

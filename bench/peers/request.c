@@ -111,9 +111,7 @@ static xm_status_t parse_options(int argc, char **argv, rb_peer_request_t *reque
     }
     request->arguments[used] = NULL;
     status = rb_options_parse(used, request->arguments, &request->options);
-    if (status == XM_OK) {
-        status = check_options(&request->options);
-    }
+    XM_THEN(status, check_options(&request->options));
     /* Reports show the whole command line. */
     request->options.argc = argc;
     request->options.argv = argv;
@@ -140,9 +138,7 @@ xm_status_t rb_peer_request_parse(int argc, char **argv, bool speaks, rb_peer_re
         return speaks ? xm_cli_flush() : XM_OK;
     }
     status = parse_methods(argv[1], request);
-    if (status == XM_OK) {
-        status = parse_options(argc, argv, request);
-    }
+    XM_THEN(status, parse_options(argc, argv, request));
     if (status == XM_OK && speaks) { /* the others write nothing */
         status = xm_file_check_output("--json-file", request->options.json.file);
     }

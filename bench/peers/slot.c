@@ -49,12 +49,8 @@ xm_status_t rb_peer_slot_create(const rb_case_t *one, const rb_host_map_t *hosts
     xm_status_t status;
 
     status = rb_lay_out(one, hosts, &made.src, &made.dst, &shared);
-    if (status == XM_OK) {
-        status = allocate(&made, "source", made.src, &made.src_box, &made.src_buffer);
-    }
-    if (status == XM_OK) {
-        status = allocate(&made, "destination", made.dst, &made.dst_box, &made.dst_buffer);
-    }
+    XM_THEN(status, allocate(&made, "source", made.src, &made.src_box, &made.src_buffer));
+    XM_THEN(status, allocate(&made, "destination", made.dst, &made.dst_box, &made.dst_buffer));
     if (status < 0) {
         rb_peer_slot_clear(&made);
         return status;

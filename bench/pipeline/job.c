@@ -282,7 +282,7 @@ static xm_status_t write_timeline(job_t *job, const rb_pipeline_t *pipeline,
     const ap_pipeline_span_t *own = rb_stage_rank_spans(rank, &count);
     ap_pipeline_span_t **spans = NULL;
     size_t *offsets;
-    xm_status_t status;
+    xm_status_t status = XM_OK;
     void *all;
     bool first;
 
@@ -290,12 +290,9 @@ static xm_status_t write_timeline(job_t *job, const rb_pipeline_t *pipeline,
         return XM_OK;
     }
     (void)rb_pipeline_stage_of(pipeline, self, &first);
-    status = xm_bootstrap_allgatherv(xm_worker_bootstrap(job->worker), own,
-                                     first ? (size_t)count * sizeof(*own) : 0, &all, &offsets,
-                                     xm_worker_timeout(job->worker));
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_bootstrap_allgatherv(xm_worker_bootstrap(job->worker), own,
+                                   first ? (size_t)count * sizeof(*own) : 0, &all, &offsets,
+                                   xm_worker_timeout(job->worker)));
     if (self == 0) {
         spans = calloc((size_t)stages, sizeof(*spans));
         for (int s = 0; s < stages && spans != NULL; ++s) {
@@ -320,13 +317,9 @@ static xm_status_t run_plan(job_t *job, size_t index)
     rb_pipeline_result_t result = {.path = job->options->plans[index]};
     xm_status_t status = rb_share_status(job->worker, prepare_plan(job, index, &pipeline));
 
-    if (status == XM_OK) {
-        status = agree_on_plan(job, pipeline);
-    }
-    if (status == XM_OK) {
-        status = rb_share_status(job->worker,
-                                 rb_stage_rank_create(job->worker, pipeline, job->compute, &rank));
-    }
+    XM_THEN(status, agree_on_plan(job, pipeline));
+    XM_THEN(status, rb_share_status(job->worker, rb_stage_rank_create(job->worker, pipeline,
+                                                                      job->compute, &rank)));
     if (status == XM_OK) {
         result.pipeline = pipeline;
         status = run_all(job, pipeline, rank, &result);
@@ -378,12 +371,8 @@ static xm_status_t run(job_t *job, xm_status_t parsed)
         status = rb_pipeline_options_check_outputs(job->options); /* the others write nothing */
     }
     status = rb_share_status(job->worker, status);
-    if (status == XM_OK) {
-        status = agree_on_course(job);
-    }
-    if (status == XM_OK) {
-        status = rb_share_status(job->worker, prepare_job(job));
-    }
+    XM_THEN(status, agree_on_course(job));
+    XM_THEN(status, rb_share_status(job->worker, prepare_job(job)));
     return status == XM_OK ? run_plans(job) : status;
 }
 

@@ -21,9 +21,7 @@ static int launch(const rb_pipeline_options_t *options)
     ap_plan_t *plan;
     xm_status_t status = rb_pipeline_options_check_outputs(options);
 
-    if (status == XM_OK) {
-        status = ap_plan_load(options->plans[0], &plan);
-    }
+    XM_THEN(status, ap_plan_load(options->plans[0], &plan));
     if (status < 0) {
         return xm_cli_fail(program, status);
     }
@@ -49,9 +47,7 @@ int main(int argc, char **argv)
         return xm_cli_fail(program, status);
     }
     status = xm_cli_check_settings(env.rank < 0, program);
-    if (status == XM_OK) {
-        status = rb_pipeline_options_parse(argc, argv, &options);
-    }
+    XM_THEN(status, rb_pipeline_options_parse(argc, argv, &options));
     if (status == XM_OK && xm_cli_finished(options.cli)) {
         exit_status = EXIT_SUCCESS;
     } else if (env.rank >= 0) {

@@ -76,9 +76,7 @@ static xm_status_t make_layout(const ap_plan_side_t *side, const char *cuts, con
 
     XM_TRY(xm_mesh_create(2, side->shape, side->devices, &mesh));
     status = xm_spec_parse(cuts, &spec);
-    if (status == XM_OK) {
-        status = xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, shape, &made);
-    }
+    XM_THEN(status, xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, shape, &made));
     xm_mesh_destroy(mesh);
     *layout = made;
     return status;
@@ -111,12 +109,8 @@ static xm_status_t plan_way(const ap_plan_boundary_t *boundary, const xm_network
     xm_status_t status = xm_strategy_parse(boundary->strategy, &params.strategy);
 
     XM_NEED_MEMORY(batch, "%d tensors", boundary->more_count + 1);
-    if (status == XM_OK) {
-        status = xm_scheduler_parse(boundary->scheduler, &params.scheduler);
-    }
-    if (status == XM_OK) {
-        status = fill_batch(boundary, way, batch);
-    }
+    XM_THEN(status, xm_scheduler_parse(boundary->scheduler, &params.scheduler));
+    XM_THEN(status, fill_batch(boundary, way, batch));
     if (status == XM_OK) {
         params.tensors = batch;
         params.tensor_count = boundary->more_count + 1;
@@ -150,9 +144,7 @@ static xm_status_t make_ways(const rb_pipeline_params_t *params, rb_pipeline_t *
         way->from = back ? boundary->to : boundary->from;
         way->to = back ? boundary->from : boundary->to;
         status = plan_way(boundary, params->network, way);
-        if (status == XM_OK) {
-            status = count_messages(pipeline->schedule, way);
-        }
+        XM_THEN(status, count_messages(pipeline->schedule, way));
         if (status < 0) {
             status = xm_error_prefix(status, "boundary %d", w / 2);
         }
@@ -222,12 +214,8 @@ xm_status_t rb_pipeline_create(const rb_pipeline_params_t *params, rb_pipeline_t
         goto destroy_pipeline; /* the sentence names the file */
     }
     status = simulate(params, pipeline);
-    if (status == XM_OK) {
-        status = simulate_free(pipeline);
-    }
-    if (status == XM_OK) {
-        status = make_ways(params, pipeline);
-    }
+    XM_THEN(status, simulate_free(pipeline));
+    XM_THEN(status, make_ways(params, pipeline));
     if (status == XM_OK) {
         *result = pipeline;
         return XM_OK;

@@ -237,9 +237,7 @@ xm_status_t rb_stage_channel_advance(rb_stage_channel_t *stage_channel)
             }
         }
         status = advance_posted(stage_channel);
-        if (status == XM_OK) {
-            status = look_for_others(stage_channel);
-        }
+        XM_THEN(status, look_for_others(stage_channel));
     } while (status == XM_OK && may_post(stage_channel));
     return status;
 }

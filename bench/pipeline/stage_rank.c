@@ -130,9 +130,7 @@ static xm_status_t compute(rb_stage_rank_t *rank, int64_t duration_ns)
         rank->clock += duration_ns;
         while (status == XM_OK && xm_worker_now(rank->worker) < rank->clock) {
             status = advance(rank, &may_sleep);
-            if (status == XM_OK) {
-                status = rest(rank, may_sleep, rank->clock);
-            }
+            XM_THEN(status, rest(rank, may_sleep, rank->clock));
         }
         return status;
     }
@@ -140,9 +138,7 @@ static xm_status_t compute(rb_stage_rank_t *rank, int64_t duration_ns)
          --left) {
         rb_compute_unit(rank->compute);
         status = xm_worker_progress(rank->worker);
-        if (status == XM_OK) {
-            status = advance(rank, &may_sleep);
-        }
+        XM_THEN(status, advance(rank, &may_sleep));
     }
     rank->clock = xm_worker_now(rank->worker);
     return status;

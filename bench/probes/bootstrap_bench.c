@@ -69,9 +69,7 @@ static xm_status_t take_part(const slot_t *slot, int listen_fd, times_t *times)
     times->met = xm_clock_seconds() - start;
     status = xm_bootstrap_allgatherv(bootstrap, own, length, &blobs, &offsets, limit_s);
     times->gathered = xm_clock_seconds() - start;
-    if (status == XM_OK) {
-        status = xm_bootstrap_barrier(bootstrap, limit_s);
-    }
+    XM_THEN(status, xm_bootstrap_barrier(bootstrap, limit_s));
     times->ended = xm_clock_seconds() - start;
     free(blobs);
     free(offsets);

@@ -83,16 +83,12 @@ static xm_status_t measure(const bench_t *bench, const xm_strided_copy_t *copy, 
     xm_status_t status = xm_memory_queue_copy(bench->queue, copy);
     double start;
 
-    if (status == XM_OK) {
-        status = wait(bench);
-    }
+    XM_THEN(status, wait(bench));
     start = xm_clock_seconds();
     for (int i = 0; i < bench->repeat && status == XM_OK; ++i) {
         status = xm_memory_queue_copy(bench->queue, copy);
     }
-    if (status == XM_OK) {
-        status = wait(bench);
-    }
+    XM_THEN(status, wait(bench));
     *time = (xm_clock_seconds() - start) / bench->repeat;
     return status;
 }
@@ -211,18 +207,11 @@ static xm_status_t check(const bench_t *bench, const shape_t *shape, int64_t row
         memset(buffers->host, 0, buffers->tile_bytes);
         status = xm_memory_copy(bench->space, buffers->other, buffers->host, buffers->tile_bytes);
     }
-    if (status == XM_OK) {
-        status = xm_memory_queue_copy(bench->queue, &pack);
-    }
-    if (status == XM_OK) {
-        status = xm_memory_queue_copy(bench->queue, &unpack);
-    }
-    if (status == XM_OK) {
-        status = wait(bench);
-    }
-    if (status == XM_OK) {
-        status = xm_memory_copy(bench->space, buffers->host, buffers->other, buffers->tile_bytes);
-    }
+    XM_THEN(status, xm_memory_queue_copy(bench->queue, &pack));
+    XM_THEN(status, xm_memory_queue_copy(bench->queue, &unpack));
+    XM_THEN(status, wait(bench));
+    XM_THEN(status,
+            xm_memory_copy(bench->space, buffers->host, buffers->other, buffers->tile_bytes));
     if (status == XM_OK && memcmp(buffers->host, buffers->expected, buffers->tile_bytes) != 0) {
         status = xm_error_set(XM_ERR_CORRUPT, "'%s': wrong bytes", shape->name);
     }
@@ -239,9 +228,7 @@ static xm_status_t run_shape(const bench_t *bench, const shape_t *shape, uint64_
     buffers_t buffers;
     xm_status_t status = open_buffers(bench, shape, rows, &buffers);
 
-    if (status == XM_OK) {
-        status = check(bench, shape, rows, &buffers);
-    }
+    XM_THEN(status, check(bench, shape, rows, &buffers));
     if (status == XM_OK) {
         describe(shape, rows, address(buffers.tile), address(buffers.packed), true, &copy);
         status = measure(bench, &copy, &pack_s);
@@ -250,9 +237,8 @@ static xm_status_t run_shape(const bench_t *bench, const shape_t *shape, uint64_
         describe(shape, rows, address(buffers.other), address(buffers.packed), false, &copy);
         status = measure(bench, &copy, &unpack_s);
     }
-    if (status == XM_OK) {
-        status = measure_plain(bench, buffers.other, buffers.packed, buffers.box_bytes, &copy_s);
-    }
+    XM_THEN(status,
+            measure_plain(bench, buffers.other, buffers.packed, buffers.box_bytes, &copy_s));
     if (status == XM_OK) {
         size = (double)buffers.box_bytes * 1e-9;
         (void)printf("%-20s %4d %12zu %9.1f %9.1f %9.1f %7.1f %8.1f\n", shape->name, shape->element,
@@ -274,16 +260,12 @@ static xm_status_t run_links(const bench_t *bench, uint64_t bytes)
     xm_strided_copy_t copy;
     xm_status_t status = xm_memory_allocate(bench->space, bytes, &device);
 
-    if (status == XM_OK) {
-        status = xm_memory_allocate_pinned(bench->space, bytes, &pinned);
-    }
+    XM_THEN(status, xm_memory_allocate_pinned(bench->space, bytes, &pinned));
     if (status == XM_OK) {
         memset(pinned, 1, bytes);
         status = measure_plain(bench, device, pinned, bytes, &down_s);
     }
-    if (status == XM_OK) {
-        status = measure_plain(bench, pinned, device, bytes, &up_s);
-    }
+    XM_THEN(status, measure_plain(bench, pinned, device, bytes, &up_s));
     if (status == XM_OK) {
         describe(&tiny, 16, address(device), address(device) + bytes / 2, true, &copy);
         status = measure(bench, &copy, &launch_s);
@@ -310,9 +292,7 @@ static xm_status_t run(const xm_cli_t *cli, void *arg)
         return status;
     }
     status = xm_memory_queue_create(bench.space, &bench.queue);
-    if (status == XM_OK) {
-        status = xm_memory_mark_create(bench.space, &bench.mark);
-    }
+    XM_THEN(status, xm_memory_mark_create(bench.space, &bench.mark));
     if (status == XM_OK) {
         (void)printf("# CUDA device %d, %s; boxes of %" PRIu64 " bytes, %d runs; %s\n",
                      options->device, bench.space->name, options->bytes, options->repeat,
@@ -324,9 +304,7 @@ static xm_status_t run(const xm_cli_t *cli, void *arg)
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]) && status == XM_OK; ++i) {
         status = run_shape(&bench, &shapes[i], options->bytes);
     }
-    if (status == XM_OK) {
-        status = run_links(&bench, options->bytes);
-    }
+    XM_THEN(status, run_links(&bench, options->bytes));
     xm_memory_mark_destroy(bench.mark);
     xm_memory_queue_destroy(bench.queue);
     xm_memory_space_destroy(bench.space);

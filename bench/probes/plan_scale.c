@@ -189,9 +189,7 @@ static xm_status_t measure_rest(const xm_plan_t *plan, const options_t *options,
                                    &records[params.delivered_count].length);
         records[params.delivered_count++].bytes = bytes;
     }
-    if (status == XM_OK) {
-        status = time_rest(plan, options, &params, missing, row);
-    }
+    XM_THEN(status, time_rest(plan, options, &params, missing, row));
     for (int r = 0; r < ranks && deliveries != NULL && records != NULL; ++r) {
         xm_delivery_clear(&deliveries[r]);
         free((void *)(uintptr_t)records[r].bytes);
@@ -269,9 +267,7 @@ static xm_status_t request_row(const options_t *options, const rb_model_request_
         bytes += size;
         tensors[i] = (xm_tensor_t){tensor->name, tensor->src, tensor->dst, tensor->element_bits};
     }
-    if (status == XM_OK) {
-        status = measure(options, tensors, count, network, &row);
-    }
+    XM_THEN(status, measure(options, tensors, count, network, &row));
     if (status == XM_OK) {
         print_row(model->src_ranks / DEVICES_PER_HOST, count, bytes, &row);
     }
@@ -306,7 +302,7 @@ static xm_status_t square_layout(int hosts, const int *ranks, const char *spec_t
     xm_spec_t spec;
     xm_status_t status = xm_mesh_create(2, sizes, ranks, &mesh);
 
-    status = status == XM_OK ? xm_spec_parse(spec_text, &spec) : status;
+    XM_THEN(status, xm_spec_parse(spec_text, &spec));
     status =
         status == XM_OK ? xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, shape, layout) : status;
     xm_mesh_destroy(mesh);
@@ -336,7 +332,7 @@ static xm_status_t tensor_row(const options_t *options, bool devices_split, int 
     status = status == XM_OK
                  ? square_layout(hosts, ranks, devices_split ? "RS01" : "RS0", side, &dst)
                  : status;
-    status = status == XM_OK ? make_network(options, 2 * devices, &network) : status;
+    XM_THEN(status, make_network(options, 2 * devices, &network));
     if (status == XM_OK) {
         const xm_tensor_t tensor = {"tensor", src, dst, 16};
 
@@ -392,9 +388,7 @@ static xm_status_t print_table(const options_t *options)
     for (int hosts = 8; status == XM_OK && hosts <= options->hosts; hosts *= 2) {
         status = model_row(options, false, hosts, INT32_MAX);
     }
-    if (status == XM_OK) {
-        status = lost_rows(options);
-    }
+    XM_THEN(status, lost_rows(options));
     if (status == XM_OK) {
         print_head("tensors: the first so many of that model");
     }

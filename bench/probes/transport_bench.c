@@ -141,11 +141,11 @@ static xm_status_t measure_latency(slot_t *slot, size_t length, double *seconds)
         if (status == XM_OK && first) {
             status = post(slot, true, TAG_PING, slot->bytes + length, length, &out);
         }
-        status = status == XM_OK ? finish(slot, &in, start) : status;
+        XM_THEN(status, finish(slot, &in, start));
         if (status == XM_OK && !first) {
             status = post(slot, true, TAG_PONG, slot->bytes + length, length, &out);
         }
-        status = status == XM_OK ? finish(slot, &out, start) : status;
+        XM_THEN(status, finish(slot, &out, start));
         end = xm_transport_now(slot->transport);
         if (i >= slot->options->warmup) {
             slot->samples[i - slot->options->warmup] = (double)(end - start) * 0.5e-9;
@@ -195,7 +195,7 @@ static xm_status_t stream(slot_t *slot, size_t length, int count, double *second
     if (slot->rank == 1 && status == XM_OK) {
         status = post(slot, true, TAG_FINISHED, word, 1, &word_message);
     }
-    status = status == XM_OK ? finish(slot, &word_message, now) : status;
+    XM_THEN(status, finish(slot, &word_message, now));
     *seconds = (double)(xm_transport_now(slot->transport) - start) * 1e-9;
     return status;
 }
@@ -220,15 +220,11 @@ static xm_status_t measure(slot_t *slot, uint64_t seed)
     double latency = 0, seconds = 0;
     xm_status_t status = xm_worker_barrier(slot->worker);
 
-    if (status == XM_OK) {
-        status = measure_latency(slot, length, &latency);
-    }
+    XM_THEN(status, measure_latency(slot, length, &latency));
     fill(slot, seed, (size_t)buffers_of(o) * length);
     for (int timed = o->warmup > 0 ? 0 : 1; timed < 2 && status == XM_OK; ++timed) {
         status = xm_worker_barrier(slot->worker);
-        if (status == XM_OK) {
-            status = stream(slot, length, timed ? o->iterations : o->warmup, &seconds);
-        }
+        XM_THEN(status, stream(slot, length, timed ? o->iterations : o->warmup, &seconds));
     }
     if (status < 0) {
         return status;
@@ -460,9 +456,7 @@ int main(int argc, char **argv)
     xm_status_t status = xm_job_env_read(&env);
     int exit_status = EXIT_SUCCESS;
 
-    if (status == XM_OK) {
-        status = xm_cli_check_settings(env.rank < 0, program);
-    }
+    XM_THEN(status, xm_cli_check_settings(env.rank < 0, program));
     if (status == XM_OK) {
         options.transport = xm_config_choice(XM_CONFIG_TRANSPORT);
         status = parse(argc, argv, &options);

@@ -79,9 +79,7 @@ xm_status_t rb_report_add(rb_report_t *report, const rb_result_t *result)
     xm_status_t status = rb_document_add(report->document, result);
 
     rb_totals_add(&report->totals, result);
-    if (status == XM_OK) {
-        status = rb_comparison_add(&report->comparison, result);
-    }
+    XM_THEN(status, rb_comparison_add(&report->comparison, result));
     if (!options->json.print) {
         rb_table_row(&report->table, result);
     }
@@ -111,9 +109,7 @@ xm_status_t rb_report_finish(rb_report_t *report)
     if (report->trace != NULL) {
         status = rb_trace_write(report->trace, report->job->options->trace_path);
     }
-    if (status == XM_OK) {
-        status = rb_document_write(report->document);
-    }
+    XM_THEN(status, rb_document_write(report->document));
     return status == XM_OK ? xm_cli_flush() : status;
 }
 

@@ -114,9 +114,7 @@ static xm_status_t add_planned(figure_t *figure, const xm_span_t *spans)
 
         for (int i = 0; status == XM_OK && i < hops; ++i, ++number) {
             status = add(figure, &figure->planned, t, i, true, spans[number]);
-            if (status == XM_OK) {
-                status = add(figure, &figure->planned, t, i, false, spans[number]);
-            }
+            XM_THEN(status, add(figure, &figure->planned, t, i, false, spans[number]));
         }
     }
     return status;
@@ -131,9 +129,7 @@ static xm_status_t collect_planned(figure_t *figure)
 
     XM_NEED_MEMORY(spans, "the figure");
     status = xm_simulate(figure->plan, figure->network, XM_SHARING_EXCLUSIVE, spans, &makespan);
-    if (status == XM_OK) {
-        status = add_planned(figure, spans);
-    }
+    XM_THEN(status, add_planned(figure, spans));
     free(spans);
     return status;
 }

@@ -155,9 +155,7 @@ static xm_status_t add_planned(rb_trace_t *trace, const rb_result_t *result, int
                                        : xm_simulate(prepared->plan, prepared->network,
                                                      XM_SHARING_EXCLUSIVE, spans, &makespan);
 
-    if (status == XM_OK) {
-        status = append_planned(trace, result, spans, end);
-    }
+    XM_THEN(status, append_planned(trace, result, spans, end));
     free(spans);
     return status;
 }
@@ -172,9 +170,7 @@ xm_status_t rb_trace_add(rb_trace_t *trace, const rb_result_t *result)
     for (size_t i = 0; status == XM_OK && i < result->record_count; ++i) {
         status = append(trace, result, &result->records[i], false, &end);
     }
-    if (status == XM_OK) {
-        status = add_planned(trace, result, &end);
-    }
+    XM_THEN(status, add_planned(trace, result, &end));
     trace->start_ns += end + gap_ns;
     return status;
 }

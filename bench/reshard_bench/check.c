@@ -206,7 +206,7 @@ int rb_check_run(const rb_options_t *options, const xm_job_env_t *env)
         } else {
             print_table(report, stdout);
         }
-        status = status == XM_OK ? xm_cli_flush() : status;
+        XM_THEN(status, xm_cli_flush());
         exit_status = xm_report_count(report, XM_SEVERITY_FAIL) > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
     }
     if (status < 0) {

@@ -136,9 +136,7 @@ static xm_status_t agree_on_rates(job_t *job)
     if (status == XM_OK && job->options->profile == NULL && job->options->nic_rates == 0) {
         status = rb_rates_probe(job->worker, rank == 0, &job->rates);
     }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     all = malloc(size * sizeof(*all));
     XM_NEED_MEMORY(all, "the rates of %zu ranks", size);
     status = xm_worker_allgather(job->worker, &job->rates, all, sizeof(*all));
@@ -193,9 +191,7 @@ static xm_status_t run_case(job_t *job, int first)
         goto free_arrays;
     }
     status = prepare_variants(job, first, count, prepared);
-    if (status == XM_OK) {
-        status = rb_job_case(job->worker, &job->info, first, count, prepared, results);
-    }
+    XM_THEN(status, rb_job_case(job->worker, &job->info, first, count, prepared, results));
     for (int v = 0; status == XM_OK && v < count; ++v) {
         job->wrong += results[v].wrong;
         status = job->report != NULL ? rb_report_add(job->report, &results[v]) : XM_OK;

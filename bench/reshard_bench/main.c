@@ -56,7 +56,7 @@ static int run_alone(const rb_options_t *options)
 
     if (options->show_topology) {
         status = rb_show_topology(options, stdout);
-        status = status == XM_OK ? xm_cli_flush() : status;
+        XM_THEN(status, xm_cli_flush());
         return status < 0 ? xm_cli_fail(program, status) : EXIT_SUCCESS;
     }
     if (options->check) {
@@ -75,12 +75,8 @@ static int run_alone(const rb_options_t *options)
     if (status == XM_OK && starts_ranks) {
         status = check_launch(options, &selection);
     }
-    if (status == XM_OK) {
-        status = rb_cluster_create(options, &selection, &hosts);
-    }
-    if (status == XM_OK) {
-        status = rb_cluster_check(&selection, &hosts);
-    }
+    XM_THEN(status, rb_cluster_create(options, &selection, &hosts));
+    XM_THEN(status, rb_cluster_check(&selection, &hosts));
     if (status < 0) {
         goto clear_hosts;
     }
@@ -136,16 +132,12 @@ int main(int argc, char **argv)
     /* Settings are checked before options are parsed, because some of them are options'
      * defaults. */
     status = asks_for_check(argc, argv) ? XM_OK : xm_cli_check_settings(env.rank < 0, program);
-    if (status == XM_OK) {
-        status = rb_options_parse(argc, argv, &options);
-    }
+    XM_THEN(status, rb_options_parse(argc, argv, &options));
     if (status == XM_OK && xm_cli_finished(options.cli)) {
         rb_options_clear(&options);
         return EXIT_SUCCESS;
     }
-    if (status == XM_OK) {
-        status = set_topology(options.topology);
-    }
+    XM_THEN(status, set_topology(options.topology));
     if (env.rank >= 0 && status == XM_OK && options.check) {
         exit_status = rb_check_run(&options, &env);
     } else if (env.rank >= 0 &&

@@ -172,9 +172,7 @@ static xm_status_t verify_run(stage_t *stage)
     for (int r = 0; status == XM_OK && r < stage->hosts->ranks; ++r) {
         status = xm_checksum_create(stage->slots[r].executor, &stage->slots[r].checksum);
     }
-    if (status == XM_OK) {
-        status = drive(stage);
-    }
+    XM_THEN(status, drive(stage));
     for (int r = 0; r < stage->hosts->ranks; ++r) {
         xm_checksum_destroy(stage->slots[r].checksum);
         stage->slots[r].checksum = NULL;
@@ -198,9 +196,7 @@ static xm_status_t run_once(stage_t *stage, int run, double *seconds, uint64_t *
     for (int r = 0; status == XM_OK && r < stage->hosts->ranks; ++r) {
         status = xm_executor_post(stage->slots[r].executor);
     }
-    if (status == XM_OK) {
-        status = drive(stage);
-    }
+    XM_THEN(status, drive(stage));
     *seconds = (double)(xm_sim_fabric_now(stage->fabric) - stage->start_ns) * 1e-9;
     if (status == XM_OK && stage->options->verify) {
         status = verify_run(stage);
@@ -267,16 +263,12 @@ static xm_status_t run_case(const rb_job_info_t *job, int index, const rb_prepar
     result.seconds = malloc((size_t)options->iterations * sizeof(*result.seconds));
     status =
         result.seconds != NULL ? open_stage(&stage) : XM_NO_MEMORY("%d times", options->iterations);
-    if (status == XM_OK) {
-        status = run_all(&stage, &result);
-    }
+    XM_THEN(status, run_all(&stage, &result));
     if (status == XM_OK && (options->trace_path != NULL || options->plot_path != NULL)) {
         status = collect_records(&stage, &result);
     }
     close_stage(&stage);
-    if (status == XM_OK) {
-        status = rb_report_add(report, &result);
-    }
+    XM_THEN(status, rb_report_add(report, &result));
     rb_result_clear(&result);
     return status;
 }

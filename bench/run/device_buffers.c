@@ -47,9 +47,7 @@ xm_status_t rb_device_buffers_create(const rb_tile_buffers_t *host, int local,
     if (status == XM_OK && devices == 0) {
         status = XM_UNSUPPORTED("no CUDA: the driver knows no device");
     }
-    if (status == XM_OK) {
-        status = xm_memory_cuda_create(local % devices, &made.space);
-    }
+    XM_THEN(status, xm_memory_cuda_create(local % devices, &made.space));
     if (status < 0) {
         return xm_error_prefix(status, "rank %d: --memory cuda", host->rank);
     }

@@ -98,9 +98,7 @@ static xm_status_t launch_emulated(const rb_options_t *options, const xm_launch_
     xm_error_t error;
     xm_status_t ended, status = rb_emulation_shape(options, &shape);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     rb_cluster_shape_warn(&shape, program_invocation_short_name);
     cluster_params.shape = &shape;
     XM_TRY(rb_emulated_cluster_create(&cluster_params, &cluster));

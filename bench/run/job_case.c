@@ -220,9 +220,7 @@ static xm_status_t time_update(slot_t *slot, variant_t *variant, bool everything
     xm_status_t status = xm_worker_barrier(slot->worker);
     int64_t start = xm_transport_now(transport);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     if (everything) {
         status = xm_executor_run(slot->worker, variant->executor, xm_worker_deadline(slot->worker));
         own[SAMPLE_EVERYTHING_NS] = xm_transport_now(transport) - start;
@@ -255,9 +253,7 @@ static xm_status_t run_update(slot_t *slot, int index, int number, run_t *run)
     waited = rb_processors_waited_ns(slot->waits);
     own[SAMPLE_RESENDS] = -count_resends(slot->worker);
     cpu = xm_clock_cpu_ns();
-    if (status == XM_OK) {
-        status = time_update(slot, variant, false, own);
-    }
+    XM_THEN(status, time_update(slot, variant, false, own));
     own[SAMPLE_CPU_NS] = xm_clock_cpu_ns() - cpu;
     own[SAMPLE_WAITED_NS] = waited < 0 ? -1 : rb_processors_waited_ns(slot->waits) - waited;
     own[SAMPLE_RESENDS] += count_resends(slot->worker);
@@ -290,12 +286,8 @@ static xm_status_t run_once(slot_t *slot, int index, int number, run_t *run)
             status = rb_device_buffers_upload(&slot->device);
         }
     }
-    if (status == XM_OK) {
-        status = xm_worker_barrier(slot->worker);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_THEN(status, xm_worker_barrier(slot->worker));
+    XM_TRY(status);
     waited = rb_processors_waited_ns(slot->waits);
     own[SAMPLE_RESENDS] = -count_resends(slot->worker);
     cpu = xm_clock_cpu_ns();
@@ -379,9 +371,7 @@ static xm_status_t gather_records(slot_t *slot, const variant_t *variant, rb_res
     status = xm_bootstrap_allgatherv(xm_worker_bootstrap(slot->worker), own, count * sizeof(*own),
                                      &all, &offsets, xm_worker_timeout(slot->worker));
     free(own);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     result->records = all;
     result->record_count = offsets[xm_worker_size(slot->worker)] / sizeof(*result->records);
     free(offsets);
@@ -431,29 +421,21 @@ xm_status_t rb_job_case(xm_worker_t *worker, const rb_job_info_t *job, int first
                    .waits = rb_processors_open()};
     xm_status_t status = agree(&slot, prepared);
 
-    status = status == XM_OK ? rb_processors_gather(worker, &slot.processors) : status;
+    XM_THEN(status, rb_processors_gather(worker, &slot.processors));
     if (status < 0) {
         goto close_waits;
     }
     status = open_results(&slot, prepared, results);
-    if (status == XM_OK) {
-        status = prepare_slot(&slot, prepared);
-    }
+    XM_THEN(status, prepare_slot(&slot, prepared));
     status = rb_share_status(worker, status);
-    if (status == XM_OK) {
-        status = gather_setup(&slot, results);
-    }
+    XM_THEN(status, gather_setup(&slot, results));
     for (int v = 0; status == XM_OK && options->density > 0 && v < count; ++v) {
         status = create_update(&slot, v);
-        if (status == XM_OK) {
-            status = rb_update_predict(worker, prepared[v].plan, job->rates->nic_bandwidth[0],
-                                       &slot.processors, options->pattern, options->density / 100,
-                                       &results[v].update);
-        }
+        XM_THEN(status, rb_update_predict(worker, prepared[v].plan, job->rates->nic_bandwidth[0],
+                                          &slot.processors, options->pattern,
+                                          options->density / 100, &results[v].update));
     }
-    if (status == XM_OK) {
-        status = run_all(&slot, results);
-    }
+    XM_THEN(status, run_all(&slot, results));
     for (int v = 0; status == XM_OK && v < count; ++v) {
         results[v].processors = slot.processors;
         if (options->trace_path != NULL || options->plot_path != NULL) {

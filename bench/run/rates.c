@@ -151,9 +151,7 @@ xm_status_t rb_rates_probe(xm_worker_t *worker, bool show, rb_rates_t *rates)
     params.progress_arg = progress;
     status = xm_probe_run(worker, &params, &profile);
     xm_cli_progress_destroy(progress);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     status = take_profile(profile, rates);
     (void)snprintf(rates->source, sizeof(rates->source), "probed at start");
     xm_cluster_profile_destroy(profile);

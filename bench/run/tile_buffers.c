@@ -110,9 +110,8 @@ xm_status_t rb_tile_buffers_create(const rb_prepared_t *prepared, int rank, bool
         made.tensors[i].dst = made.tensors[i].dst_bytes > 0 ? made.dst + offsets[i] : NULL;
         offsets[i] = place(made.tensors[i].src_bytes, &src_bytes);
     }
-    if (status == XM_OK) {
-        status = allocate(rank, "source", src_bytes, shared ? &made.src_shared : NULL, &made.src);
-    }
+    XM_THEN(status,
+            allocate(rank, "source", src_bytes, shared ? &made.src_shared : NULL, &made.src));
     for (size_t i = 0; status == XM_OK && i < count; ++i) {
         made.tensors[i].src = made.tensors[i].src_bytes > 0 ? made.src + offsets[i] : NULL;
     }

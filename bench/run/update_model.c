@@ -336,7 +336,7 @@ static xm_status_t measure_agreement(xm_worker_t *worker, double *seconds)
             rest();
         }
         start = xm_clock_ns();
-        status = status == XM_OK ? xm_worker_barrier(worker) : status;
+        XM_THEN(status, xm_worker_barrier(worker));
         own[pass] = last ? (double)(xm_clock_ns() - start) * 1e-9 : 0;
     }
     return status == XM_OK ? gather(worker, own, false, seconds) : status;
@@ -374,7 +374,7 @@ static xm_status_t lie_on(int rank, int64_t bytes, xm_layout_t **layout)
     xm_spec_t spec;
     xm_status_t status = xm_spec_parse("R", &spec);
 
-    status = status == XM_OK ? xm_mesh_create(1, &one, &rank, &mesh) : status;
+    XM_THEN(status, xm_mesh_create(1, &one, &rank, &mesh));
     status =
         status == XM_OK ? xm_layout_create(mesh, &spec, XM_PARTITION_EVEN, &bytes, layout) : status;
     xm_mesh_destroy(mesh);
@@ -409,7 +409,7 @@ static xm_status_t make_streams(stream_t *stream, int size, int rank)
             continue;
         }
         status = lie_on(p / size, bytes, &src);
-        status = status == XM_OK ? lie_on(p % size, bytes, &dst) : status;
+        XM_THEN(status, lie_on(p % size, bytes, &dst));
         stream->tensors[stream->count] = (xm_tensor_t){NULL, src, dst, 8};
         stream->buffers[stream->count++] =
             (xm_tensor_buffers_t){sends ? memory : NULL, sends ? (uint64_t)bytes : 0,
@@ -467,7 +467,7 @@ static xm_status_t open_stream(xm_worker_t *worker, const xm_plan_t *plan, doubl
     params.tensor_count = stream->count;
     params.network = stream->network;
     params.chunk_bytes = shape->chunk;
-    status = status == XM_OK ? xm_plan_create(&params, &stream->plan) : status;
+    XM_THEN(status, xm_plan_create(&params, &stream->plan));
     own.plan = stream->plan;
     own.buffers = stream->buffers;
     own.turns = shape->turns;
@@ -489,7 +489,7 @@ static xm_status_t measure_stream(xm_worker_t *worker, const xm_plan_t *plan, do
         rest();
         status = xm_worker_barrier(worker);
         start = xm_clock_ns();
-        status = status == XM_OK ? xm_update_commit(stream.update, 0, NULL) : status;
+        XM_THEN(status, xm_update_commit(stream.update, 0, NULL));
         own[pass] = (double)(xm_clock_ns() - start) * 1e-9;
     }
     close_stream(&stream);

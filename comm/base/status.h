@@ -41,6 +41,10 @@ XM_API xm_status_t xm_error_set(xm_status_t status, const char *format, ...) XM_
         }                                                                                          \
     } while (0)
 
+/** Goes on with @p call while all is well: where something is to be undone at the end, which
+ * XM_TRY() would skip, @p status becomes what it returns, and stays a failure that it is. */
+#define XM_THEN(status, call) ((status) = (status) == XM_OK ? (call) : (status))
+
 /** Returns XM_NO_MEMORY() of what is told unless @p made, a pointer or a truth value, is there. */
 #define XM_NEED_MEMORY(made, ...)                                                                  \
     do {                                                                                           \

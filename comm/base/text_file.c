@@ -62,11 +62,9 @@ static xm_status_t replace(const char *path, const char *text, size_t length, bo
 {
     char temporary[PATH_MAX];
     int fd;
-    xm_status_t status = xm_file_beside(path, temporary, &fd);
+    xm_status_t status = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_file_beside(path, temporary, &fd));
     if (write_all(fd, text, length) < 0 ||
         (durable && (write_all(fd, "\n", 1) < 0 || fsync(fd) != 0))) {
         status = xm_error_set(XM_ERR_IO, "%s: %s", path, strerror(errno));

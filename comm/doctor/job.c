@@ -122,9 +122,7 @@ static xm_status_t compare_clocks(xm_bootstrap_t *bootstrap, double timeout, xm_
         before = begin;
     }
     free(all);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     /* A clock that was set meanwhile leaves nothing in between. */
     card->offset_ns = xm_bootstrap_rank(bootstrap) == 0 ? 0 : low + (high - low) / 2;
     card->uncertainty_ns = high > low ? (high - low) / 2 : 0;
@@ -307,16 +305,12 @@ static xm_status_t examine(xm_bootstrap_t *bootstrap, double timeout,
     if (bootstrap != NULL) {
         status = compare_clocks(bootstrap, timeout, &self->cards[rank]);
     }
-    if (status == XM_OK) {
-        status = gather_cards(bootstrap, timeout, self);
-    }
+    XM_THEN(status, gather_cards(bootstrap, timeout, self));
     if (status == XM_OK) {
         count_local(self, rank, &own);
         status = xm_doctor_examine(&own, &findings);
     }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     status = gather_findings(bootstrap, timeout, self, findings);
     xm_findings_destroy(findings);
     return status == XM_OK ? compare(self) : status;

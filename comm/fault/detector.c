@@ -564,9 +564,7 @@ xm_status_t xm_detector_create(const xm_endpoints_t *endpoints, double interval,
     if (status == XM_OK && (self->wake_fd < 0 || self->news_fd < 0 || self->guard_fd < 0)) {
         status = xm_error_set(XM_ERR_IO, "eventfd: %s", strerror(errno));
     }
-    if (status == XM_OK) {
-        status = start_thread(self);
-    }
+    XM_THEN(status, start_thread(self));
     if (status < 0) {
         free_detector(self);
         return status;

@@ -234,12 +234,8 @@ xm_status_t xm_endpoints_open(xm_endpoints_t *endpoints, xm_bootstrap_t *bootstr
     XM_NEED_MEMORY(endpoints->of, "%d endpoints", endpoints->size);
     xm_bootstrap_attend(bootstrap, XM_LIVENESS_SILENT * interval);
     status = exchange_addresses(endpoints, bootstrap, timeout);
-    if (status == XM_OK) {
-        status = open_socket(endpoints, SOCK_DGRAM, &endpoints->datagram_fd);
-    }
-    if (status == XM_OK) {
-        status = open_socket(endpoints, SOCK_STREAM, &endpoints->stream_fd);
-    }
+    XM_THEN(status, open_socket(endpoints, SOCK_DGRAM, &endpoints->datagram_fd));
+    XM_THEN(status, open_socket(endpoints, SOCK_STREAM, &endpoints->stream_fd));
     if (status == XM_OK && endpoints->rank == 0 &&
         getrandom(endpoints->key, sizeof(endpoints->key), 0) != (ssize_t)sizeof(endpoints->key)) {
         status = xm_error_set(XM_ERR_IO, "no random bytes for the job's key: %s", strerror(errno));

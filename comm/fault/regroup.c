@@ -420,9 +420,7 @@ xm_status_t xm_regroup(const xm_regroup_params_t *params, bool *out, xm_bootstra
         xm_detector_convene(params->detector, out);
         status = meet(&meeting);
     }
-    if (status == XM_OK) {
-        status = found(&meeting, bootstrap);
-    }
+    XM_THEN(status, found(&meeting, bootstrap));
     if (status == XM_OK) {
         *generation = meeting.generation;
     }

@@ -183,9 +183,7 @@ static xm_status_t gather_padded(xm_bootstrap_t *bootstrap, const void *send, si
     }
     xm_put_le(own, length, 8);
     status = xm_bootstrap_allgather(bootstrap, own, lengths, sizeof(own), timeout);
-    if (status == XM_OK) {
-        status = offsets_from_lengths(bootstrap, lengths, offsets, &longest);
-    }
+    XM_THEN(status, offsets_from_lengths(bootstrap, lengths, offsets, &longest));
     if (status < 0) {
         goto free_lengths;
     }

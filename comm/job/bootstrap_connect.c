@@ -254,9 +254,7 @@ static outcome_t converse(search_t *search)
 
     link->expected = 1u << XM_BOOTSTRAP_CHALLENGE;
     status = await_frame(search, first < last ? first : last);
-    if (status == XM_OK) {
-        status = xm_bootstrap_challenge_decode(link->payload, link->frame.length, &challenge);
-    }
+    XM_THEN(status, xm_bootstrap_challenge_decode(link->payload, link->frame.length, &challenge));
     if (status < 0) {
         return explain_silence(search, status);
     }

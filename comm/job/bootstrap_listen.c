@@ -94,9 +94,7 @@ xm_status_t xm_bootstrap_listen_master(const xm_job_env_t *env, double deadline,
             address = literal ? found.list[0] : everywhere(&found.list[0]);
         }
     }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     *fd = try_listen(&address);
     if (*fd < 0 && errno == EADDRNOTAVAIL && configured[0] == '\0') {
         address = everywhere(&address);

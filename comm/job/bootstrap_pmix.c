@@ -347,11 +347,9 @@ xm_status_t xm_bootstrap_create_pmix(const xm_job_env_t *env, double timeout,
 {
     pmix_t *pmix = NULL;
     const xm_oob_t *oob;
-    xm_status_t status = use_connection(&pmix);
+    xm_status_t status = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(use_connection(&pmix));
     pmix->sentence[0] = '\0';
     oob = &pmix->oob;
     if (env->size >= 0 && (env->rank != oob->rank || env->size != oob->size)) {

@@ -62,14 +62,9 @@ static xm_status_t compare_stacks(xm_bootstrap_t *bootstrap, double deadline, bo
 static xm_status_t make_card(bool local, int *listen_fd, xm_bootstrap_card_t *card)
 {
     xm_addresses_t addresses;
-    xm_status_t status = xm_bootstrap_listen_free(local, listen_fd, &addresses);
 
-    if (status == XM_OK) {
-        status = xm_job_secret_random(card->secret, sizeof(card->secret));
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_bootstrap_listen_free(local, listen_fd, &addresses));
+    XM_TRY(xm_job_secret_random(card->secret, sizeof(card->secret)));
     for (int i = 0; i < addresses.count && i < XM_BOOTSTRAP_CARD_ADDRESSES; ++i) {
         xm_address_write(&addresses.list[i].socket, card->addresses[card->count++]);
     }
@@ -89,9 +84,7 @@ static xm_status_t share_card(xm_bootstrap_t *bootstrap, xm_bootstrap_card_t *ca
     xm_bootstrap_card_encode(card, own);
     status =
         xm_bootstrap_allgather(bootstrap, own, all, sizeof(own), deadline - xm_clock_seconds());
-    if (status == XM_OK) {
-        status = xm_bootstrap_card_decode(all, card);
-    }
+    XM_THEN(status, xm_bootstrap_card_decode(all, card));
     free(all);
     return status;
 }
@@ -143,9 +136,7 @@ static xm_status_t make_relay(xm_bootstrap_t *table, double timeout, xm_bootstra
     xm_error_t made = {0};
     xm_status_t shared, status = compare_stacks(table, deadline, &local);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     if (table->rank == 0) {
         xm_error_save(&made, make_card(local, &listen_fd, &card));
     }

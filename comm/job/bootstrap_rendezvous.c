@@ -170,17 +170,13 @@ static xm_status_t hear(reception_t *reception, stranger_t *stranger, xm_bootstr
     xm_status_t status = xm_bootstrap_link_receive(link);
     char sentence[XM_BOOTSTRAP_SENTENCE_SIZE];
 
-    if (status == XM_OK) {
-        status = xm_bootstrap_hello_decode(link->payload, link->frame.length, hello);
-    }
+    XM_THEN(status, xm_bootstrap_hello_decode(link->payload, link->frame.length, hello));
     if (status < 0) {
         xm_log_debug("rendezvous: dropped a connection that is not a rank's");
         turn_away(reception, stranger, status == XM_ERR_UNSUPPORTED ? OTHER_VERSION : FOREIGN);
         return XM_IN_PROGRESS;
     }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     stranger->proven = xm_bootstrap_is_proven(&reception->self->secret, stranger->nonce, hello);
     if (!stranger->proven) {
         (void)snprintf(sentence, sizeof(sentence),

@@ -37,9 +37,7 @@ static xm_status_t connect_to_master(xm_bootstrap_tcp_t *self, const xm_job_env_
     xm_status_t status =
         xm_resolve("MASTER_ADDR", env->master_addr, env->master_port, deadline, &addresses);
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     (void)snprintf(place, sizeof(place), "%s port %d", env->master_addr, env->master_port);
     return xm_bootstrap_rendezvous_connect(self, &addresses, place, deadline, timeout);
 }
@@ -69,9 +67,7 @@ xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, doub
     xm_job_secret_t secret;
     xm_status_t status = check_env(env);
 
-    if (status == XM_OK) {
-        status = xm_job_secret_read(&secret);
-    }
+    XM_THEN(status, xm_job_secret_read(&secret));
     if (status == XM_OK) {
         status = xm_bootstrap_tcp_create(env->rank, env->size, &secret, &self);
         explicit_bzero(&secret, sizeof(secret));
@@ -81,9 +77,7 @@ xm_status_t xm_bootstrap_create_tcp(const xm_job_env_t *env, int listen_fd, doub
             (void)close(listen_fd);
         }
     }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     if (env->rank != 0) {
         status = connect_to_master(self, env, deadline, timeout);
     } else if (env->size > 1) {

@@ -303,17 +303,13 @@ xm_status_t xm_bootstrap_fault_decode(const uint8_t *bytes, size_t length,
     xm_bootstrap_fault_t decoded;
     /* A plain number until it is known to be one of the enumeration's. */
     int code;
-    xm_status_t status;
 
     if (length < 10) {
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: a fault of %zu bytes", length);
     }
     decoded.rank = get_i32(bytes);
     code = get_i32(bytes + 4);
-    status = get_text(bytes + 8, length - 8, decoded.sentence, sizeof(decoded.sentence));
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(get_text(bytes + 8, length - 8, decoded.sentence, sizeof(decoded.sentence)));
     if (decoded.rank < -1 || decoded.rank >= XM_BOOTSTRAP_MAX_RANKS || code >= 0 ||
         code < LOWEST_STATUS) {
         return xm_error_set(XM_ERR_CORRUPT, "bootstrap frame: status %d of rank %d", code,

@@ -58,14 +58,8 @@ static xm_status_t read_int(const char *name, int minimum, int maximum, int *val
 
 static xm_status_t read_rank_and_size(const launcher_t *launcher, xm_job_env_t *env)
 {
-    xm_status_t status = read_int(launcher->rank, 0, XM_BOOTSTRAP_MAX_RANKS - 1, &env->rank);
-
-    if (status == XM_OK) {
-        status = read_int(launcher->size, 1, XM_BOOTSTRAP_MAX_RANKS, &env->size);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(read_int(launcher->rank, 0, XM_BOOTSTRAP_MAX_RANKS - 1, &env->rank));
+    XM_TRY(read_int(launcher->size, 1, XM_BOOTSTRAP_MAX_RANKS, &env->size));
     if (env->size < 0) {
         return XM_MALFORMED("%s is set but %s is not", launcher->rank, launcher->size);
     }
@@ -154,12 +148,8 @@ xm_status_t xm_job_env_read(xm_job_env_t *env)
     } else if (status == XM_OK && getenv("WORLD_SIZE") != NULL) {
         status = XM_MALFORMED("WORLD_SIZE is set but RANK is not");
     }
-    if (status == XM_OK) {
-        status = read_pmix(launcher, &result);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_THEN(status, read_pmix(launcher, &result));
+    XM_TRY(status);
     if (address != NULL && strlen(address) >= sizeof(result.master_addr)) {
         return XM_INVALID("MASTER_ADDR: longer than %zu characters",
                           sizeof(result.master_addr) - 1);

@@ -491,14 +491,10 @@ xm_status_t xm_launch(const xm_launch_params_t *given, int *exit_code)
     xm_launch_params_t own = XM_LAUNCH_PARAMS_INIT;
     const xm_launch_params_t *params = &own;
     launch_t launch = {.params = params, .kill_at = 1e300, .first_rank = -1};
-    xm_status_t status = XM_PARAMS_COPY(xm_launch_params_t, &own, given);
+    xm_status_t status = XM_OK;
 
-    if (status == XM_OK) {
-        status = check_params(params);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(XM_PARAMS_COPY(xm_launch_params_t, &own, given));
+    XM_TRY(check_params(params));
     launch.timeout = params->timeout > 0.0 ? params->timeout : xm_config_seconds(XM_CONFIG_TIMEOUT);
     launch.ranks = calloc((size_t)params->ranks, sizeof(*launch.ranks));
     if (launch.ranks == NULL) {
@@ -512,9 +508,7 @@ xm_status_t xm_launch(const xm_launch_params_t *given, int *exit_code)
         goto free_ranks;
     }
     status = make_secret(&launch);
-    if (status == XM_OK) {
-        status = open_listener(&launch);
-    }
+    XM_THEN(status, open_listener(&launch));
     if (status < 0) {
         goto close_pipe;
     }

@@ -172,11 +172,9 @@ static xm_status_t test_block(void *request)
 {
     xm_meeting_t *self = request;
     kept_t *kept;
-    xm_status_t status = await(self, GATHERING, 0.0, &kept);
+    xm_status_t status = XM_OK;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(await(self, GATHERING, 0.0, &kept));
     if (kept->note.kind == XM_NOTE_BROKEN) {
         status = sentence_of(&kept->note, 0);
     } else if (kept->note.length != self->gathered) {
@@ -205,12 +203,9 @@ static xm_status_t connect_to(xm_meeting_t *self, const xm_meeting_params_t *par
     xm_job_env_t env;
     xm_status_t status = xm_note_address(params->address, &env);
 
-    if (status == XM_OK) {
-        status = xm_resolve("the meeting", env.master_addr, env.master_port, deadline, &addresses);
-    }
-    if (status == XM_OK) {
-        status = xm_note_secret(params->secret, &secret);
-    }
+    XM_THEN(status,
+            xm_resolve("the meeting", env.master_addr, env.master_port, deadline, &addresses));
+    XM_THEN(status, xm_note_secret(params->secret, &secret));
     if (status == XM_OK) {
         int rank = params->rank < 0 ? 0 : params->rank;
 
@@ -219,10 +214,8 @@ static xm_status_t connect_to(xm_meeting_t *self, const xm_meeting_params_t *par
         status = xm_bootstrap_tcp_create(rank, params->size, &secret, &self->wire);
         explicit_bzero(&secret, sizeof(secret));
     }
-    if (status == XM_OK) {
-        status = xm_bootstrap_rendezvous_connect(self->wire, &addresses, self->address, deadline,
-                                                 timeout);
-    }
+    XM_THEN(status, xm_bootstrap_rendezvous_connect(self->wire, &addresses, self->address, deadline,
+                                                    timeout));
     return status < 0 ? xm_error_prefix(status, "world '%s' at the meeting", params->world)
                       : status;
 }

@@ -327,9 +327,7 @@ xm_status_t xm_place_open(const char *address, const char *secret, xm_place_t **
     }
     status = self->members != NULL ? xm_note_secret(secret, &self->secret)
                                    : XM_NO_MEMORY("a meeting's members");
-    if (status == XM_OK) {
-        status = listen_at(self, &env);
-    }
+    XM_THEN(status, listen_at(self, &env));
     if (status < 0) {
         goto release;
     }

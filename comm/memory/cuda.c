@@ -110,14 +110,11 @@ static xm_status_t cuda_copy(xm_memory_space_t *base, void *to, const void *from
     }
     status = xm_cuda_check(space, "cuStreamCreate",
                            space->driver.cuStreamCreate(&stream, XM_CU_STREAM_NON_BLOCKING));
-    if (status == XM_OK) {
-        status = check_bytes(space, "cuMemcpyAsync", bytes,
-                             space->driver.cuMemcpyAsync((uint64_t)(uintptr_t)to,
-                                                         (uint64_t)(uintptr_t)from, bytes, stream));
-    }
-    if (status == XM_OK) {
-        status = check_bytes(space, "copy", bytes, space->driver.cuStreamSynchronize(stream));
-    }
+    XM_THEN(status,
+            check_bytes(space, "cuMemcpyAsync", bytes,
+                        space->driver.cuMemcpyAsync((uint64_t)(uintptr_t)to,
+                                                    (uint64_t)(uintptr_t)from, bytes, stream)));
+    XM_THEN(status, check_bytes(space, "copy", bytes, space->driver.cuStreamSynchronize(stream)));
     if (stream != NULL) {
         (void)space->driver.cuStreamDestroy_v2(stream);
     }
@@ -330,22 +327,16 @@ static xm_status_t read_device(xm_cuda_space_t *space, int ordinal)
     xm_status_t status =
         xm_cuda_check(space, "cuDeviceGet", driver->cuDeviceGet(&space->device, ordinal));
 
-    if (status == XM_OK) {
-        status = xm_cuda_check(space, "cuDeviceGetAttribute",
-                               driver->cuDeviceGetAttribute(&space->multiprocessors,
-                                                            XM_CU_DEVICE_MULTIPROCESSORS,
-                                                            space->device));
-    }
-    if (status == XM_OK) {
-        status = xm_cuda_check(
-            space, "cuDeviceGetAttribute",
-            driver->cuDeviceGetAttribute(&pitch, XM_CU_DEVICE_MAX_PITCH, space->device));
-    }
-    if (status == XM_OK) {
-        status = xm_cuda_check(
-            space, "cuDeviceGetName",
-            driver->cuDeviceGetName(space->base.name, sizeof(space->base.name), space->device));
-    }
+    XM_THEN(status, xm_cuda_check(space, "cuDeviceGetAttribute",
+                                  driver->cuDeviceGetAttribute(&space->multiprocessors,
+                                                               XM_CU_DEVICE_MULTIPROCESSORS,
+                                                               space->device)));
+    XM_THEN(status, xm_cuda_check(space, "cuDeviceGetAttribute",
+                                  driver->cuDeviceGetAttribute(&pitch, XM_CU_DEVICE_MAX_PITCH,
+                                                               space->device)));
+    XM_THEN(status, xm_cuda_check(space, "cuDeviceGetName",
+                                  driver->cuDeviceGetName(
+                                      space->base.name, sizeof(space->base.name), space->device)));
     space->max_pitch = pitch;
     return status;
 }
@@ -361,9 +352,7 @@ xm_status_t xm_memory_cuda_of(const xm_memory_place_t *place, xm_memory_space_t 
     XM_NEED_MEMORY(made, "a memory space");
     made->base = (xm_memory_space_t){.ops = &cuda_ops, .device = place->device};
     status = xm_cuda_driver_open(&made->driver);
-    if (status == XM_OK) {
-        status = read_device(made, place->device);
-    }
+    XM_THEN(status, read_device(made, place->device));
     if (status == XM_OK && place->context == NULL) {
         status = xm_cuda_check(made, "cuDevicePrimaryCtxRetain",
                                made->driver.cuDevicePrimaryCtxRetain(&made->context, made->device));
@@ -371,9 +360,7 @@ xm_status_t xm_memory_cuda_of(const xm_memory_place_t *place, xm_memory_space_t 
     } else if (status == XM_OK) {
         made->context = place->context;
     }
-    if (status == XM_OK) {
-        status = xm_cuda_enter(made);
-    }
+    XM_THEN(status, xm_cuda_enter(made));
     /* A context that was not retained here must not be released here either. */
     if (status < 0) {
         made->context = made->retained ? made->context : NULL;

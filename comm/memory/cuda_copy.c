@@ -75,12 +75,11 @@ xm_status_t xm_cuda_queue_launch(xm_memory_queue_t *base, const xm_memory_kernel
         status =
             xm_cuda_check(space, name, space->driver.cuModuleGetFunction(&function, module, name));
     }
-    if (status == XM_OK) {
-        status = xm_cuda_check(space, "cuLaunchKernel",
-                               space->driver.cuLaunchKernel(
-                                   function, blocks_of(space, items, 1), 1, 1, XM_KERNEL_THREADS, 1,
-                                   1, 0, ((xm_cuda_queue_t *)base)->stream, arguments, NULL));
-    }
+    XM_THEN(status, xm_cuda_check(space, "cuLaunchKernel",
+                                  space->driver.cuLaunchKernel(function, blocks_of(space, items, 1),
+                                                               1, 1, XM_KERNEL_THREADS, 1, 1, 0,
+                                                               ((xm_cuda_queue_t *)base)->stream,
+                                                               arguments, NULL)));
     xm_cuda_leave(space);
     return status;
 }
@@ -284,9 +283,7 @@ xm_status_t xm_cuda_queue_copy(xm_memory_queue_t *base, const xm_strided_copy_t 
     shape_t shape;
     bool done = false;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     xm_strided_merge(&copy);
     if (space->base.kernels && !suits_driver(&copy) && find_shape(&copy, &shape)) {
         int result = launch_all(space, &shape, stream);

@@ -32,9 +32,7 @@ xm_status_t xm_cuda_share(xm_memory_space_t *base, const void *address, xm_memor
     uint64_t start;
     size_t size;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     memset(share, 0, sizeof(*share));
     own_process(share->process);
     share->address = (uint64_t)(uintptr_t)address;
@@ -128,9 +126,7 @@ xm_status_t xm_cuda_open(xm_memory_space_t *base, const xm_memory_share_t *share
     }
     XM_TRY(xm_cuda_enter(space));
     status = is_own ? XM_OK : open_other(space, share, &found);
-    if (status == XM_OK) {
-        status = check_range(space, found, bytes);
-    }
+    XM_THEN(status, check_range(space, found, bytes));
     xm_cuda_leave(space);
     *address = (void *)(uintptr_t)found;
     return status;

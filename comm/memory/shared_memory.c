@@ -180,9 +180,7 @@ xm_status_t xm_shared_memory_create(uint64_t length, xm_shared_memory_t **memory
     created->length = length;
     created->room = in_pages(length);
     status = make_file(created);
-    if (status == XM_OK) {
-        status = map_file(created);
-    }
+    XM_THEN(status, map_file(created));
     if (status < 0) {
         free_memory(created);
         return status;
@@ -315,12 +313,8 @@ xm_status_t xm_shared_memory_attach(const unsigned char key[XM_SHARED_MEMORY_KEY
                               ", this one in %" PRIu64,
                               fields.pid, fields.pid_namespace, here);
     }
-    if (status == XM_OK) {
-        status = open_file(&fields, &fd);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_THEN(status, open_file(&fields, &fd));
+    XM_TRY(status);
     room = in_pages(fields.length);
     address = mmap(NULL, (size_t)(room + page_size()), PROT_READ, MAP_SHARED, fd, 0);
     (void)close(fd);

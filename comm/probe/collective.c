@@ -103,20 +103,14 @@ static xm_status_t measure_one(void *arg, const xm_collective_axis_t *axis, xm_c
     double numbers[POINT_NUMBERS * XM_CURVE_MAX_POINTS];
     xm_collective_points_t measured;
     char step[STEP];
-    xm_status_t status;
 
     if (xm_probe_is_done(probe, name_step(probe, axis, kind, step))) {
         ++visit->done;
         return XM_OK;
     }
-    status = xm_probe_enter(probe, xm_collective_name(kind), 1 + span * visit->done,
-                            1 + span * (visit->done + 1));
-    if (status == XM_OK) {
-        status = xm_collective_measure(&probe->job, probe->library, axis, kind, &effort, &measured);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_probe_enter(probe, xm_collective_name(kind), 1 + span * visit->done,
+                          1 + span * (visit->done + 1)));
+    XM_TRY(xm_collective_measure(&probe->job, probe->library, axis, kind, &effort, &measured));
     for (int i = 0; i < measured.count; ++i) {
         numbers[POINT_NUMBERS * i] = (double)measured.points[i].bytes;
         numbers[POINT_NUMBERS * i + 1] = measured.points[i].seconds;

@@ -267,9 +267,7 @@ static xm_status_t prepare(trial_t *trial, size_t whole)
     trial->host = calloc(most, sizeof(int32_t));
     XM_NEED_MEMORY(trial->host, "a tensor of %zu bytes", most * sizeof(int32_t));
     status = ops->allocate(trial->library, trial->in_count * sizeof(int32_t), &trial->in);
-    if (status == XM_OK) {
-        status = ops->allocate(trial->library, trial->out_count * sizeof(int32_t), &trial->out);
-    }
+    XM_THEN(status, ops->allocate(trial->library, trial->out_count * sizeof(int32_t), &trial->out));
     if (status == XM_OK) { /* what is not written shows */
         status =
             ops->copy(trial->library, trial->out, trial->host, trial->out_count * sizeof(int32_t));
@@ -397,12 +395,8 @@ static xm_status_t measure_size(trial_t *trial, size_t whole, const xm_collectiv
 {
     xm_status_t status = xm_collective_agree(trial->job, prepare(trial, whole));
 
-    if (status == XM_OK) {
-        status = xm_collective_agree(trial->job, run_checked(trial));
-    }
-    if (status == XM_OK) {
-        status = sample(trial, effort, may_end, seconds, spread, too_long);
-    }
+    XM_THEN(status, xm_collective_agree(trial->job, run_checked(trial)));
+    XM_THEN(status, sample(trial, effort, may_end, seconds, spread, too_long));
     release(trial);
     return status;
 }
@@ -465,9 +459,7 @@ xm_status_t xm_collective_visit(const xm_collective_job_t *job, xm_collective_li
 
     for (int a = 0; status == XM_OK && a < count; ++a) {
         status = library->ops->enter(library, &axes[a]);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(status);
         for (int kind = 0; status == XM_OK && kind < XM_COLLECTIVE_COUNT; ++kind) {
             status = visit(arg, &axes[a], (xm_collective_t)kind);
         }

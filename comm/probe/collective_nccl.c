@@ -124,9 +124,7 @@ static xm_status_t share_id(const nccl_t *nccl, xm_nccl_id_t *id)
         }
     }
     status = xm_collective_agree(job, status);
-    if (status == XM_OK) {
-        status = job->allgather(job->context, &own, all, sizeof(own));
-    }
+    XM_THEN(status, job->allgather(job->context, &own, all, sizeof(own)));
     if (status == XM_OK) {
         *id = all[nccl->axis.root];
     }
@@ -284,17 +282,13 @@ static xm_status_t nccl_run(xm_collective_library_t *library, const xm_collectiv
                             int times)
 {
     nccl_t *nccl = nccl_of(library);
-    xm_status_t status = xm_cuda_enter(xm_cuda_space_of(nccl->space));
+    xm_status_t status = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_cuda_enter(xm_cuda_space_of(nccl->space)));
     for (int i = 0; status == XM_OK && i < times; ++i) {
         status = launch(nccl, call);
     }
-    if (status == XM_OK) {
-        status = await(nccl, xm_collective_name(call->kind));
-    }
+    XM_THEN(status, await(nccl, xm_collective_name(call->kind)));
     if (status < 0) {
         abort_comm(nccl);
     }
@@ -375,9 +369,7 @@ static xm_status_t open_library(nccl_t *nccl, place_t *own)
     if (status == XM_OK && devices == 0) {
         status = XM_UNSUPPORTED("no CUDA: the driver knows no device");
     }
-    if (status == XM_OK) {
-        status = xm_nccl_library_open(&nccl->api);
-    }
+    XM_THEN(status, xm_nccl_library_open(&nccl->api));
     if (status == XM_OK && blocking != NULL && strcmp(blocking, "1") == 0) {
         status = XM_UNSUPPORTED("NCCL_COMM_BLOCKING=1 would let NCCL wait without a deadline");
     }
@@ -401,12 +393,8 @@ static xm_status_t open_device(nccl_t *nccl, const place_t *places)
                                  (int)nccl->api.version, (int)places[r].version, r);
         }
     }
-    if (status == XM_OK) {
-        status = xm_memory_cuda_create(device, &nccl->space);
-    }
-    if (status == XM_OK) {
-        status = xm_memory_queue_create(nccl->space, &nccl->queue);
-    }
+    XM_THEN(status, xm_memory_cuda_create(device, &nccl->space));
+    XM_THEN(status, xm_memory_queue_create(nccl->space, &nccl->queue));
     return status == XM_OK ? xm_memory_mark_create(nccl->space, &nccl->mark) : status;
 }
 
@@ -424,12 +412,8 @@ xm_status_t xm_collective_nccl_open(const xm_collective_job_t *job,
         status = open_library(nccl, &own);
     }
     status = xm_collective_agree(job, status);
-    if (status == XM_OK) {
-        status = job->allgather(job->context, &own, places, sizeof(own));
-    }
-    if (status == XM_OK) {
-        status = xm_collective_agree(job, open_device(nccl, places));
-    }
+    XM_THEN(status, job->allgather(job->context, &own, places, sizeof(own)));
+    XM_THEN(status, xm_collective_agree(job, open_device(nccl, places)));
     free(places);
     if (status < 0) {
         if (nccl != NULL) {

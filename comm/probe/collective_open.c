@@ -91,9 +91,7 @@ xm_status_t xm_collective_open(const char *choice, const xm_collective_job_t *jo
 
     *library = NULL;
     note[0] = '\0';
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     switch (value) {
     case AUTO:
         return open_any(job, library, note, note_size);

@@ -275,9 +275,7 @@ static xm_status_t start(run_t *run)
             status = post(&run->ends[i]);
         }
     }
-    if (status == XM_OK) {
-        status = xm_worker_barrier(run->worker);
-    }
+    XM_THEN(status, xm_worker_barrier(run->worker));
     run->start = xm_worker_now(run->worker);
     run->cpu = xm_clock_cpu_ns();
     for (int i = 0; i < run->count; ++i) {
@@ -339,16 +337,12 @@ xm_status_t xm_probe_flows_run(xm_worker_t *worker, const xm_probe_flows_t *para
                                                                     : POOL)};
     xm_status_t status = make_ends(&run);
 
-    if (status == XM_OK) {
-        status = start(&run);
-    }
+    XM_THEN(status, start(&run));
     if (status == XM_OK) {
         status = stream(&run);
         run.cpu = xm_clock_cpu_ns() - run.cpu;
     }
-    if (status == XM_OK) {
-        status = check_data(&run);
-    }
+    XM_THEN(status, check_data(&run));
     free_ends(&run);
     return status < 0 ? status : share(&run, windows);
 }

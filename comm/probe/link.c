@@ -387,10 +387,8 @@ xm_status_t xm_probe_link_pong(xm_probe_link_t *link)
             size_t at = xm_probe_place(words[2], words[0], link->trips++);
 
             status = receive_now(link, KIND_DATA, link->in + at, words[0]);
-            if (status == XM_OK) {
-                status = send_now(link, KIND_DATA,
-                                  (words[2] > words[0] ? link->out : link->in) + at, words[0]);
-            }
+            XM_THEN(status, send_now(link, KIND_DATA,
+                                     (words[2] > words[0] ? link->out : link->in) + at, words[0]));
             if (status < 0) {
                 return status;
             }

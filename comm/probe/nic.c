@@ -196,9 +196,7 @@ xm_status_t xm_probe_measure_nics(xm_probe_t *probe)
         status =
             measure_rate(probe, xm_probe_nic_step(i / 2, out, step, sizeof(step)), "NIC capacity",
                          0.6 + part * i, 0.95, XM_LINK_INTER_HOST, flows, count, count);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(status);
     }
     if (probe->hosts < 2) {
         return XM_OK;

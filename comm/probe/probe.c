@@ -74,9 +74,7 @@ static xm_status_t save_partial(const xm_probe_t *probe)
         return XM_OK;
     }
     status = xm_probe_state_to_text(probe->state, &text);
-    if (status == XM_OK) {
-        status = xm_text_save(probe->params.partial, text);
-    }
+    XM_THEN(status, xm_text_save(probe->params.partial, text));
     free(text);
     return status;
 }
@@ -99,15 +97,11 @@ xm_status_t xm_probe_finish_step(xm_probe_t *probe, const char *step, const doub
         words[i] = xm_probe_word(i == 0 ? elapsed : own[i - 1]);
     }
     status = xm_worker_barrier(probe->worker);
-    if (status == XM_OK) {
-        status = xm_bootstrap_allgatherv(xm_worker_bootstrap(probe->worker), words,
-                                         (count + 1) * sizeof(*words), &all, &offsets,
-                                         xm_worker_timeout(probe->worker));
-    }
+    XM_THEN(status, xm_bootstrap_allgatherv(xm_worker_bootstrap(probe->worker), words,
+                                            (count + 1) * sizeof(*words), &all, &offsets,
+                                            xm_worker_timeout(probe->worker)));
     free(words);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     probe->elapsed = xm_probe_number(all);
     /* The blocks contain the clocks as well, so this is more than enough. */
     numbers = malloc(offsets[probe->ranks]);
@@ -122,9 +116,7 @@ xm_status_t xm_probe_finish_step(xm_probe_t *probe, const char *step, const doub
         }
     }
     status = xm_probe_state_add(probe->state, step, numbers, total);
-    if (status == XM_OK) {
-        status = save_partial(probe);
-    }
+    XM_THEN(status, save_partial(probe));
 
 free_all:
     free(numbers);
@@ -256,10 +248,8 @@ static xm_status_t ping_pong(xm_probe_t *probe, const effort_t *effort, int peer
     int points = 0;
     xm_status_t status = xm_probe_link_create(probe->worker, peer, effort->pool, &link);
 
-    if (status == XM_OK) {
-        status = begins ? xm_probe_link_ping(link, &ping, seconds, spread, &points)
-                        : xm_probe_link_pong(link);
-    }
+    XM_THEN(status, begins ? xm_probe_link_ping(link, &ping, seconds, spread, &points)
+                           : xm_probe_link_pong(link));
     xm_probe_link_destroy(link);
     for (int i = 0; i < points; ++i) {
         numbers[2 * i] = seconds[i];
@@ -325,14 +315,10 @@ static xm_status_t take_over(xm_probe_t *probe, const char *job)
         status = xm_text_load(probe->params.partial, &text, &length);
         status = status == XM_ERR_NOT_FOUND ? XM_OK : status;
     }
-    if (status == XM_OK) {
-        status = xm_bootstrap_allgatherv(xm_worker_bootstrap(probe->worker), text, length, &all,
-                                         &offsets, xm_worker_timeout(probe->worker));
-    }
+    XM_THEN(status, xm_bootstrap_allgatherv(xm_worker_bootstrap(probe->worker), text, length, &all,
+                                            &offsets, xm_worker_timeout(probe->worker)));
     free(text);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     status = offsets[1] > 0 ? xm_probe_state_from_text(all, offsets[1],
                                                        probe->params.partial != NULL
                                                            ? probe->params.partial
@@ -389,9 +375,7 @@ static xm_status_t measure(xm_probe_t *probe, xm_cluster_profile_t **profile)
 
         status = measure_curve(probe, curve, phases[curve % XM_LINK_HOT], start + curve * part,
                                start + (curve + 1) * part);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(status);
     }
     if ((status = xm_probe_measure_fabric(probe)) < 0 ||
         (status = xm_probe_measure_nics(probe)) < 0 ||
@@ -399,9 +383,7 @@ static xm_status_t measure(xm_probe_t *probe, xm_cluster_profile_t **profile)
         return status;
     }
     status = xm_probe_make_profile(probe, &made);
-    if (status == XM_OK) {
-        status = xm_probe_add_collectives(probe, &made);
-    }
+    XM_THEN(status, xm_probe_add_collectives(probe, &made));
     if (status < 0) {
         xm_cluster_profile_destroy(made);
     } else {
@@ -436,14 +418,10 @@ xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
                          xm_cluster_profile_t **profile)
 {
     xm_probe_t probe = {.worker = worker, .params = XM_PROBE_PARAMS_INIT};
-    xm_status_t status = XM_PARAMS_COPY(xm_probe_params_t, &probe.params, params);
+    xm_status_t status;
 
-    if (status == XM_OK) {
-        status = check_params(&probe.params);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(XM_PARAMS_COPY(xm_probe_params_t, &probe.params, params));
+    XM_TRY(check_params(&probe.params));
     if (probe.params.max_bytes == 0) {
         probe.params.max_bytes = default_max_bytes;
     }
@@ -466,9 +444,7 @@ xm_status_t xm_probe_run(xm_worker_t *worker, const xm_probe_params_t *params,
     }
     status = xm_probe_open_collectives(&probe);
     probe.started = xm_clock_seconds();
-    if (status == XM_OK) {
-        status = measure(&probe, profile);
-    }
+    XM_THEN(status, measure(&probe, profile));
     xm_collective_library_destroy(probe.library);
     xm_probe_state_destroy(probe.state);
     free(probe.host_of);

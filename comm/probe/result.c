@@ -67,9 +67,7 @@ static xm_status_t agree(xm_probe_t *probe, xm_probe_summary_t *summary,
                                      text != NULL ? strlen(text) : 0, &all, &offsets,
                                      xm_worker_timeout(probe->worker));
     free(text);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     /* JSON begins with a brace, a sentence does not. */
     if (offsets[1] > 0 && *(const char *)all == '{') {
         status = xm_cluster_profile_from_text(all, offsets[1], "profile of rank 0", profile);

@@ -121,9 +121,7 @@ static xm_status_t read_step(xm_probe_state_t *state, const char *name, const js
             status = XM_MALFORMED("%s[%zu] is not a number of at least 0", name, i);
         }
     }
-    if (status == XM_OK) {
-        status = xm_probe_state_add(state, name, numbers, count);
-    }
+    XM_THEN(status, xm_probe_state_add(state, name, numbers, count));
     free(numbers);
     return status;
 }
@@ -161,9 +159,7 @@ static xm_status_t from_json(json_t *root, const char *job, xm_probe_state_t *st
     json_object_foreach((json_t *)steps, name, numbers)
     {
         status = read_step(state, name, numbers);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(status);
     }
     return XM_OK;
 }
@@ -179,9 +175,7 @@ xm_status_t xm_probe_state_from_text(const char *text, size_t length, const char
     XM_TRY(xm_json_parse(source, text, length, &root));
     /* A state of its own is filled, so the caller's is untouched when the text is bad. */
     status = xm_probe_state_create(job, &read);
-    if (status == XM_OK) {
-        status = from_json(root, job, read);
-    }
+    XM_THEN(status, from_json(root, job, read));
     json_decref(root);
     if (status < 0) {
         xm_probe_state_destroy(read);

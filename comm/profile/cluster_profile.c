@@ -261,12 +261,8 @@ xm_status_t xm_cluster_profile_create(const xm_cluster_profile_params_t *given,
     xm_status_t status = XM_PARAMS_COPY(xm_cluster_profile_params_t, &own, given);
     xm_cluster_profile_t *made;
 
-    if (status == XM_OK) {
-        status = check(&own);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_THEN(status, check(&own));
+    XM_TRY(status);
     made = calloc(1, sizeof(*made));
     if (made == NULL) {
         return xm_error_set(XM_ERR_NO_MEMORY, "cluster profile: out of memory");

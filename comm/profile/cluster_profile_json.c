@@ -103,10 +103,8 @@ static xm_status_t read_device(const json_t *object, const char *place, bool typ
         spreads[n] = &device->number_spread[n];
     }
     spreads[XM_NUMBER_COUNT] = &device->memory_spread;
-    if (status == XM_OK) {
-        status = read_rates(object, place, "flop_per_s_of", XM_NUMBER_ANY + 1, XM_NUMBER_COUNT - 1,
-                            rates);
-    }
+    XM_THEN(status, read_rates(object, place, "flop_per_s_of", XM_NUMBER_ANY + 1,
+                               XM_NUMBER_COUNT - 1, rates));
     return status == XM_OK ? read_rates(object, place, "spread", 0, XM_NUMBER_COUNT, spreads)
                            : status;
 }
@@ -326,12 +324,8 @@ static xm_status_t read_op_times(const json_t *root, xm_arena_t *memory,
         }
         (void)strcat(place, ".");
         status = xm_json_check_keys(entry, place, keys, 5);
-        if (status == XM_OK) {
-            status = xm_json_string(entry, "op", &into->op);
-        }
-        if (status == XM_OK) {
-            status = read_type(entry, place, &into->number);
-        }
+        XM_THEN(status, xm_json_string(entry, "op", &into->op));
+        XM_THEN(status, read_type(entry, place, &into->number));
         for (int k = 1; status == XM_OK && k < 4; ++k) {
             double *const numbers[] = {NULL, &into->flops, &into->bytes, &into->seconds};
 
@@ -384,18 +378,10 @@ static xm_status_t from_json(const json_t *root, xm_cluster_profile_t **profile)
                                           &params.collective_count);
         params.collectives = collectives;
     }
-    if (status == XM_OK) {
-        status = read_op_times(root, &memory, &params);
-    }
-    if (status == XM_OK) {
-        status = read_host_rates(root, &memory, &params);
-    }
-    if (status == XM_OK) {
-        status = read_host_devices(root, &memory, &params);
-    }
-    if (status == XM_OK) {
-        status = xm_cluster_profile_create(&params, profile);
-    }
+    XM_THEN(status, read_op_times(root, &memory, &params));
+    XM_THEN(status, read_host_rates(root, &memory, &params));
+    XM_THEN(status, read_host_devices(root, &memory, &params));
+    XM_THEN(status, xm_cluster_profile_create(&params, profile));
     xm_collective_curves_free(collectives, params.collective_count);
     xm_arena_clear(&memory);
     return status;

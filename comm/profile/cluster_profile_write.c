@@ -193,9 +193,7 @@ xm_status_t xm_cluster_profile_save(const xm_cluster_profile_t *profile, const c
     char *text = NULL;
     xm_status_t status = xm_cluster_profile_to_text(profile, &text);
 
-    if (status == XM_OK) {
-        status = xm_text_save(path, text);
-    }
+    XM_THEN(status, xm_text_save(path, text));
     free(text);
     return status;
 }

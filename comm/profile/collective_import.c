@@ -248,9 +248,7 @@ static xm_status_t read_nccl_rows(const json_t *results, xm_collective_table_t *
         }
         (void)snprintf(path, sizeof(path), "results[%zu].time", i);
         status = xm_json_number(body, path, &microseconds);
-        if (status == XM_OK) {
-            status = xm_table_add_row(table, (uint64_t)json_integer_value(size), microseconds);
-        }
+        XM_THEN(status, xm_table_add_row(table, (uint64_t)json_integer_value(size), microseconds));
         if (status < 0) {
             return xm_error_prefix(status, "results[%zu]", i);
         }
@@ -395,9 +393,7 @@ xm_status_t xm_collective_import_file(const char *path, const xm_collective_hint
     size_t length = 0;
     xm_status_t status = xm_text_load(path, &text, &length);
 
-    if (status == XM_OK) {
-        status = xm_collective_import(text, length, path, hint, curves, count);
-    }
+    XM_THEN(status, xm_collective_import(text, length, path, hint, curves, count));
     free(text);
     return status;
 }

@@ -100,13 +100,9 @@ static xm_status_t read_row(const reader_t *reader, int time_column, xm_collecti
     xm_status_t status =
         xm_text_parse_int("the size", word_at(reader, 0, word), 0, INT64_MAX, &size);
 
-    if (status == XM_OK) {
-        status = xm_text_parse_double("the time", word_at(reader, time_column, word), 0, 1e15,
-                                      &microseconds);
-    }
-    if (status == XM_OK) {
-        status = xm_table_add_row(table, (uint64_t)size, microseconds);
-    }
+    XM_THEN(status, xm_text_parse_double("the time", word_at(reader, time_column, word), 0, 1e15,
+                                         &microseconds));
+    XM_THEN(status, xm_table_add_row(table, (uint64_t)size, microseconds));
     return at_line(reader, status);
 }
 
@@ -123,9 +119,7 @@ static xm_status_t read_rank(const reader_t *reader, xm_collective_table_t *tabl
                        XM_MALFORMED("a rank must be '#  Rank R Group G Pid P on HOST device D …'"));
     }
     status = xm_text_parse_int("the group", word_at(reader, 4, word), 0, INT32_MAX, &group);
-    if (status == XM_OK) {
-        status = xm_table_add_rank(table, (int)group, reader->words[8], reader->lengths[8]);
-    }
+    XM_THEN(status, xm_table_add_rank(table, (int)group, reader->words[8], reader->lengths[8]));
     return at_line(reader, status);
 }
 

@@ -141,12 +141,8 @@ static xm_status_t read_collective(const json_t *entry, const char *path,
     read.kind = (xm_collective_t)kind;
     status = xm_curve_from_json(json_object_get(entry, "curve"), key, &memory, &read.points,
                                 &read.spread, &read.count);
-    if (status == XM_OK) {
-        status = xm_collective_curve_check(path, &read);
-    }
-    if (status == XM_OK) {
-        status = xm_collective_curve_copy(&read, curve);
-    }
+    XM_THEN(status, xm_collective_curve_check(path, &read));
+    XM_THEN(status, xm_collective_curve_copy(&read, curve));
     xm_arena_clear(&memory);
     return status;
 }

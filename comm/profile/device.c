@@ -81,12 +81,8 @@ xm_status_t xm_cluster_device_check(const char *path, const xm_cluster_device_t 
 {
     xm_status_t status = check_positive(path, "flop_per_s", device->flops);
 
-    if (status == XM_OK) {
-        status = check_positive(path, "memory_bytes", device->memory_bytes);
-    }
-    if (status == XM_OK) {
-        status = check_positive(path, "memory_bytes_per_s", device->memory_bandwidth);
-    }
+    XM_THEN(status, check_positive(path, "memory_bytes", device->memory_bytes));
+    XM_THEN(status, check_positive(path, "memory_bytes_per_s", device->memory_bandwidth));
     for (int n = 0; n < XM_NUMBER_COUNT && status == XM_OK; ++n) {
         char key[40];
 

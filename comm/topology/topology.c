@@ -329,9 +329,7 @@ static xm_status_t create(const char *xml, const char *source, unsigned flags,
         xm_topology_sysfs_annotate(topology->hwloc, "/sys");
     }
     status = collect_counts(topology);
-    if (status == XM_OK) {
-        status = collect_devices(topology);
-    }
+    XM_THEN(status, collect_devices(topology));
 
 free_clean:
     free(clean);

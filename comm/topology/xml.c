@@ -340,12 +340,8 @@ static xm_status_t enter_object(reader_t *reader, const char *at, const tag_t *t
         parent = NULL;
     }
     status = read_sets(reader, at, tag, level);
-    if (status == XM_OK) {
-        status = check_sets(reader, at, level, parent);
-    }
-    if (status == XM_OK) {
-        status = check_index(reader, at, tag, level);
-    }
+    XM_THEN(status, check_sets(reader, at, level, parent));
+    XM_THEN(status, check_index(reader, at, tag, level));
     return status == XM_OK && parent != NULL ? check_siblings(reader, at, level, parent) : status;
 }
 
@@ -360,10 +356,7 @@ static xm_status_t enter(reader_t *reader, const char *at, const tag_t *tag)
         return refuse(reader, at, "objects are nested too deeply");
     }
     (void)snprintf(level->name, sizeof(level->name), "%s", tag->name);
-    status = check_masks(reader, at, tag);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(check_masks(reader, at, tag));
     if (strcmp(tag->name, "topology") == 0) {
         reader->old = !attribute(tag, "version", version) || version[0] == '1';
     } else if (strcmp(tag->name, "object") == 0) {
@@ -415,9 +408,7 @@ static xm_status_t read_all(reader_t *reader)
         } else {
             leave(&reader->levels[--reader->depth]);
         }
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(status);
         at = tag.end;
     }
     if (reader->depth > 0 || !reader->has_root) {

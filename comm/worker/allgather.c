@@ -45,9 +45,7 @@ static xm_status_t allgather(xm_worker_t *worker, const void *send, void *receiv
     int64_t start = xm_worker_now(worker);
     xm_status_t status = xm_worker_fault_status(worker);
 
-    if (status == XM_OK) {
-        status = xm_bootstrap_allgather_post(worker->bootstrap, send, receive, length);
-    }
+    XM_THEN(status, xm_bootstrap_allgather_post(worker->bootstrap, send, receive, length));
     return status < 0 ? status : xm_worker_allgather_wait(worker, start, INT64_MAX);
 }
 

@@ -82,16 +82,10 @@ xm_status_t xm_worker_enter(xm_worker_t *worker)
 {
     xm_status_t status = open_endpoints(worker);
 
-    if (status == XM_OK) {
-        status = begin_watch(worker);
-    }
-    if (status == XM_OK) {
-        status = xm_worker_slots_exchange(&worker->slots, worker->bootstrap, worker->host,
-                                          worker->timeout);
-    }
-    if (status == XM_OK) {
-        status = xm_worker_open_transport(worker);
-    }
+    XM_THEN(status, begin_watch(worker));
+    XM_THEN(status, xm_worker_slots_exchange(&worker->slots, worker->bootstrap, worker->host,
+                                             worker->timeout));
+    XM_THEN(status, xm_worker_open_transport(worker));
     if (status == XM_OK && worker->detector != NULL && worker->interval > 0.0) {
         status = xm_path_probe_create(worker->transport, worker->detector, &worker->endpoints,
                                       worker->job_rank, worker->interval, &worker->path_probe);
@@ -173,20 +167,15 @@ xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *
 {
     xm_worker_params_t params = XM_WORKER_PARAMS_INIT;
     xm_worker_t *self = NULL;
-    xm_status_t status = XM_PARAMS_COPY(xm_worker_params_t, &params, given);
+    xm_status_t status = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(XM_PARAMS_COPY(xm_worker_params_t, &params, given));
     if (XM_IS_NULL(worker) || (params.oob == NULL && XM_IS_NULL(env))) {
         status = XM_ERR_INVALID_ARGUMENT;
     }
-    if (status == XM_OK) {
-        status = allocate(&params, &self);
-    }
-    if (status == XM_OK) {
-        status = xm_worker_limits_check(env != NULL ? env->rank : -1, env != NULL ? env->size : 1);
-    }
+    XM_THEN(status, allocate(&params, &self));
+    XM_THEN(status,
+            xm_worker_limits_check(env != NULL ? env->rank : -1, env != NULL ? env->size : 1));
     if (status == XM_OK) {
         status = join(env, &params, self->timeout, &self->bootstrap);
     } else if (params.listen_fd >= 0) {
@@ -198,15 +187,9 @@ xm_status_t xm_worker_create(const xm_job_env_t *env, const xm_worker_params_t *
     }
     xm_log_set_rank(xm_worker_rank(self));
     status = number_ranks(self);
-    if (status == XM_OK) {
-        status = xm_worker_open_counters(self);
-    }
-    if (status == XM_OK) {
-        status = xm_worker_enter(self);
-    }
-    if (status == XM_OK) {
-        status = xm_worker_open_metrics(self);
-    }
+    XM_THEN(status, xm_worker_open_counters(self));
+    XM_THEN(status, xm_worker_enter(self));
+    XM_THEN(status, xm_worker_open_metrics(self));
     if (status < 0) {
         xm_bootstrap_abort(self->bootstrap, xm_last_error());
         xm_worker_leave(self);

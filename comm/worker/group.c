@@ -247,13 +247,8 @@ xm_status_t xm_group_shrink_with(xm_worker_t *worker, const xm_group_shrink_para
     xm_status_t status;
 
     XM_NEED_ARGUMENTS(worker);
-    status = XM_PARAMS_COPY(xm_group_shrink_params_t, &own, given);
-    if (status == XM_OK) {
-        status = check_shrink(worker, &own);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(XM_PARAMS_COPY(xm_group_shrink_params_t, &own, given));
+    XM_TRY(check_shrink(worker, &own));
     size = worker->endpoints.of != NULL ? (size_t)worker->endpoints.size : 1;
     shrink.out = calloc(2 * size, sizeof(*shrink.out));
     XM_NEED_MEMORY(shrink.out, "regrouping %zu ranks", size);

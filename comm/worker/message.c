@@ -98,14 +98,10 @@ static xm_status_t start(xm_worker_t *worker, bool sends, int peer, uint64_t tag
                          size_t length, xm_message_t **message)
 {
     xm_message_t *self = NULL;
-    xm_status_t status = check(worker, peer, tag, length);
+    xm_status_t status;
 
-    if (status == XM_OK) {
-        status = create(worker, peer, &self);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(check(worker, peer, tag, length));
+    XM_TRY(create(worker, peer, &self));
     status = post(self, sends, tag, buffer, length);
     if (status < 0) { /* after a refusal there is no message */
         free(self);

@@ -233,9 +233,7 @@ static xm_status_t agree(chooser_state_t *self, xm_fabric_t *fabric, uint64_t *c
     for (int kind = 0; kind < XM_FABRIC_COUNT && status == XM_OK; ++kind) {
         status = make_offer(self, (xm_fabric_t)kind, own[kind]);
     }
-    if (status == XM_OK) {
-        status = exchange(self, own[0], all[0][0], sizeof(own) / sizeof(uint64_t));
-    }
+    XM_THEN(status, exchange(self, own[0], all[0][0], sizeof(own) / sizeof(uint64_t)));
     if (status == XM_OK) {
         *fabric = best_common(self, all, common);
     }
@@ -447,17 +445,10 @@ static xm_status_t choose_together(chooser_state_t *self, char text[XM_WORKER_NI
 {
     uint64_t common[OFFER_NUMBERS] = {0};
     xm_fabric_t fabric = XM_FABRIC_COUNT;
-    xm_status_t status = xm_ucx_rail_devices(&self->usable);
 
-    if (status == XM_OK) {
-        status = xm_nic_networks_create("/sys", &self->networks);
-    }
-    if (status == XM_OK) {
-        status = agree(self, &fabric, common);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_ucx_rail_devices(&self->usable));
+    XM_TRY(xm_nic_networks_create("/sys", &self->networks));
+    XM_TRY(agree(self, &fabric, common));
     if (fabric == XM_FABRIC_COUNT) {
         return leave_to_ucx(self, "no network is known to reach all hosts");
     }

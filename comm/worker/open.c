@@ -96,9 +96,7 @@ static xm_status_t open_ucx(xm_worker_t *worker)
     xm_status_t status =
         xm_worker_nics_choose(&worker->slots, worker->bootstrap, worker->timeout, chosen);
 
-    if (status == XM_OK) {
-        status = list_callers(worker, &callers, &params.caller_count);
-    }
+    XM_THEN(status, list_callers(worker, &callers, &params.caller_count));
     if (status < 0) {
         free(callers);
         return status;

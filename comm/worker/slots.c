@@ -187,15 +187,11 @@ static xm_status_t exchange_topologies(xm_worker_slots_t *slots, xm_bootstrap_t 
 
     if (lowest) {
         status = xm_topology_create(NULL, 0, &topology);
-        if (status == XM_OK) {
-            status = xm_topology_export_xml(topology, &xml);
-        }
+        XM_THEN(status, xm_topology_export_xml(topology, &xml));
         xm_topology_destroy(topology);
     }
-    if (status == XM_OK) {
-        status = xm_bootstrap_allgatherv(bootstrap, xml, xml != NULL ? strlen(xml) + 1 : 0,
-                                         &slots->topologies, &offsets, timeout);
-    }
+    XM_THEN(status, xm_bootstrap_allgatherv(bootstrap, xml, xml != NULL ? strlen(xml) + 1 : 0,
+                                            &slots->topologies, &offsets, timeout));
     free(xml);
     if (status < 0) {
         return status;
@@ -238,17 +234,10 @@ xm_status_t xm_worker_slots_exchange(xm_worker_slots_t *slots, xm_bootstrap_t *b
     int rank = xm_bootstrap_rank(bootstrap), lowest = 0;
     /* Settings are checked before they are compared: only well-formed ones can be told apart in
      * one text. */
-    xm_status_t status = check_settings(false);
 
-    if (status == XM_OK) {
-        status = allocate(slots, xm_bootstrap_size(bootstrap));
-    }
-    if (status == XM_OK) {
-        status = exchange_cards(slots, bootstrap, host, timeout);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(check_settings(false));
+    XM_TRY(allocate(slots, xm_bootstrap_size(bootstrap)));
+    XM_TRY(exchange_cards(slots, bootstrap, host, timeout));
     while (slots->host_of[lowest] != slots->host_of[rank]) {
         ++lowest;
     }

@@ -372,13 +372,9 @@ xm_status_t xm_worker_progress(xm_worker_t *worker)
     int64_t next;
     xm_status_t status = xm_worker_fault_status(worker);
 
-    if (status == XM_OK) {
-        status = advance(worker, &moved);
-    }
+    XM_THEN(status, advance(worker, &moved));
     /* Callers come here rarely, and rank 0 passes on what it reads, so the fault channel is
      * read every time. */
-    if (status == XM_OK) {
-        status = xm_worker_poll_faults(worker);
-    }
+    XM_THEN(status, xm_worker_poll_faults(worker));
     return status < 0 ? status : look_around(worker, &next);
 }

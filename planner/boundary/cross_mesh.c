@@ -298,9 +298,7 @@ xm_status_t ap_cross_mesh_loads(ap_cross_mesh_t *cross_mesh,
         return status;
     }
     status = look_up(cross_mesh, transfer, &key, &cost);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     (void)pthread_mutex_lock(&cross_mesh->mutex); /* the table may move */
     entry = find_entry(cross_mesh, &key);
     copy = xm_arena_take(arena, (size_t)entry->link_count * sizeof(*copy));

@@ -148,9 +148,7 @@ static xm_status_t one_way(bounding_pass_t *bounding_pass, const xm_plan_params_
     xm_status_t status = xm_plan_create(params, &plan);
     double device = 0.0, nics;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     bounding_pass->plan = plan;
     status = look_at_hops(bounding_pass, &device);
     if (status == XM_OK) {
@@ -248,17 +246,13 @@ static xm_status_t make_batch(const ap_cross_mesh_transfer_t *transfer, xm_layou
     xm_mesh_t *src = NULL, *dst = NULL;
     xm_status_t status = make_mesh(&transfer->src, &src);
 
-    if (status == XM_OK) {
-        status = make_mesh(&transfer->dst, &dst);
-    }
+    XM_THEN(status, make_mesh(&transfer->dst, &dst));
     for (int i = 0; i < transfer->count && status == XM_OK; ++i) {
         const ap_cross_mesh_tensor_t *tensor = &transfer->tensors[i];
         xm_layout_t **pair = &layouts[2 * i];
 
         status = make_layout(src, &tensor->shape, tensor->src, &pair[0]);
-        if (status == XM_OK) {
-            status = make_layout(dst, &tensor->shape, tensor->dst, &pair[1]);
-        }
+        XM_THEN(status, make_layout(dst, &tensor->shape, tensor->dst, &pair[1]));
         batch[i] =
             (xm_tensor_t){.src = pair[0], .dst = pair[1], .element_bits = 8 * tensor->element_size};
     }
@@ -284,12 +278,8 @@ xm_status_t ap_cross_mesh_plan(const xm_cluster_profile_t *profile,
     } else {
         status = make_batch(transfer, layouts, batch);
     }
-    if (status == XM_OK) {
-        status = make_network(profile, src_end > dst_end ? src_end : dst_end, &network);
-    }
-    if (status == XM_OK) {
-        status = look_at_both(profile, batch, transfer, network, cost, links, link_count);
-    }
+    XM_THEN(status, make_network(profile, src_end > dst_end ? src_end : dst_end, &network));
+    XM_THEN(status, look_at_both(profile, batch, transfer, network, cost, links, link_count));
     xm_network_destroy(network);
     for (size_t i = 0; layouts != NULL && i < 2 * count; ++i) {
         xm_layout_destroy(layouts[i]);

@@ -295,17 +295,13 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
         return list_rows(o);
     }
     status = choose_rows(o->like, rows, &count);
-    if (status == XM_OK) {
-        status = ap_command_search_params(&o->search, micro_batches, MAX_ROWS, &params);
-    }
+    XM_THEN(status, ap_command_search_params(&o->search, micro_batches, MAX_ROWS, &params));
     if (status == XM_OK) {
         status =
             ap_command_load_cluster(o->search.cluster, o->search.hosts, o->search.devices_per_host,
                                     AP_COMMAND_NO_OVERLAP, &profile);
     }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     progress = xm_cli_progress_create(program);
     params.profile = profile;
     params.progress = xm_cli_progress_update;
@@ -314,9 +310,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
         status = ap_like_run(rows[i], NULL, &params, &results[i]);
     }
     xm_cli_progress_destroy(progress);
-    if (status == XM_OK) {
-        status = give(o, &params, results, count);
-    }
+    XM_THEN(status, give(o, &params, results, count));
     for (int i = 0; i < count; ++i) {
         ap_like_result_clear(&results[i]);
     }

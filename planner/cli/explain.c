@@ -61,12 +61,8 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
                                 : ap_command_load_cluster(o->cluster, ap_plan_info(plan)->hosts,
                                                           ap_plan_info(plan)->devices_per_host,
                                                           o->overlap, &profile);
-    if (status == XM_OK) {
-        status = ap_explanation_create(plan, profile, o->operators, &explanation);
-    }
-    if (status == XM_OK) {
-        status = print(plan, explanation, &o->json);
-    }
+    XM_THEN(status, ap_explanation_create(plan, profile, o->operators, &explanation));
+    XM_THEN(status, print(plan, explanation, &o->json));
     ap_explanation_destroy(explanation);
     xm_cluster_profile_destroy(profile);
     ap_plan_destroy(plan);

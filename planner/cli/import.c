@@ -188,9 +188,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     if (status == XM_OK && o->output != NULL) {
         status = ap_json_save(graph, o->output);
     }
-    if (status == XM_OK) {
-        status = o->json.print ? XM_OK : print_graph(graph, notes);
-    }
+    XM_THEN(status, o->json.print ? XM_OK : print_graph(graph, notes));
     if (status == XM_OK && xm_cli_wants_json(&o->json)) {
         status = give_graph(graph, notes, &o->json);
     }

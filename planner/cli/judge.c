@@ -41,12 +41,8 @@ static xm_status_t judge_row(const ap_measured_t *measured, int index, bool as_p
     if (!as_priced) {
         status = ap_runtime_fit(measured, index, &verdict->runtime);
     }
-    if (status == XM_OK) {
-        status = ap_plan_runtime_step(row->plan, &verdict->runtime, &verdict->step);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_THEN(status, ap_plan_runtime_step(row->plan, &verdict->runtime, &verdict->step));
+    XM_TRY(status);
     verdict->memory = ap_plan_runtime_memory(row->plan, &verdict->runtime);
     verdict->off = part_off(verdict->step, row->step);
     verdict->memory_off = part_off(verdict->memory, row->memory);
@@ -233,9 +229,7 @@ static xm_status_t write_profile(const judge_options_t *o, const ap_measured_t *
                    measured->source);
     runtime.bucket = xm_cluster_profile_runtime(profile)->bucket; /* set by the runtime */
     status = xm_cluster_profile_set_runtime(profile, &runtime, note, &changed);
-    if (status == XM_OK) {
-        status = xm_cluster_profile_save(changed, o->output);
-    }
+    XM_THEN(status, xm_cluster_profile_save(changed, o->output));
     xm_cluster_profile_destroy(changed);
     xm_cluster_profile_destroy(profile);
     return status;

@@ -134,9 +134,7 @@ static int launch(const probe_options_t *o)
     int exit_code = 1;
     xm_status_t status = check_outputs(o);
 
-    if (status == XM_OK) {
-        status = resolve(o, &params.ranks, &params.ranks_per_host);
-    }
+    XM_THEN(status, resolve(o, &params.ranks, &params.ranks_per_host));
     if (status == XM_OK && o->argc > MAX_ARGUMENTS) {
         status = XM_INVALID("more than %d arguments", MAX_ARGUMENTS);
     }
@@ -168,12 +166,8 @@ static xm_status_t compare(probe_options_t *o)
     double threshold = o->threshold / 100;
     xm_status_t status = xm_cluster_profile_load(o->before, &before);
 
-    if (status == XM_OK) {
-        status = xm_cluster_profile_load(o->after != NULL ? o->after : o->output, &after);
-    }
-    if (status == XM_OK) {
-        status = xm_profile_compare_create(before, after, &differences);
-    }
+    XM_THEN(status, xm_cluster_profile_load(o->after != NULL ? o->after : o->output, &after));
+    XM_THEN(status, xm_profile_compare_create(before, after, &differences));
     if (status == XM_OK) {
         ap_probe_print_compare(differences, threshold);
         o->code = xm_profile_compare_beyond(differences, threshold) > 0 ? CHANGED : 0;
@@ -266,28 +260,20 @@ static xm_status_t import(const probe_options_t *o)
     char note[PATH_MAX + 32];
     xm_status_t status = check_outputs(o);
 
-    if (status == XM_OK) {
-        status = xm_cluster_profile_load(o->cluster, &profile);
-    }
+    XM_THEN(status, xm_cluster_profile_load(o->cluster, &profile));
     if (status == XM_OK && o->axis != NULL) {
         status = parse_axis(o->axis, profile, &hint);
     }
     if (status == XM_OK && o->collective != NULL) {
         status = parse_collective(o->collective, &hint);
     }
-    if (status == XM_OK) {
-        status = xm_collective_import_file(o->import, &hint, &curves, &count);
-    }
+    XM_THEN(status, xm_collective_import_file(o->import, &hint, &curves, &count));
     if (status == XM_OK) {
         (void)snprintf(note, sizeof(note), "collectives from %s", o->import);
         status = xm_cluster_profile_add_collectives(profile, curves, count, note, &extended);
     }
-    if (status == XM_OK) {
-        status = xm_cluster_profile_save(extended, o->output);
-    }
-    if (status == XM_OK) {
-        status = ap_probe_give_profile(extended, &o->json);
-    }
+    XM_THEN(status, xm_cluster_profile_save(extended, o->output));
+    XM_THEN(status, ap_probe_give_profile(extended, &o->json));
     xm_collective_curves_free(curves, count);
     xm_cluster_profile_destroy(extended);
     xm_cluster_profile_destroy(profile);
@@ -331,9 +317,7 @@ static xm_status_t measure(xm_worker_t *worker, const probe_options_t *o)
     params.progress_arg = progress;
     status = xm_probe_run(worker, &params, &profile);
     xm_cli_progress_destroy(progress);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     if (first) {
         status = ap_probe_give_profile(profile, &o->json);
         if (status == XM_OK && o->output != NULL) {

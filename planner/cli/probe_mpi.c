@@ -186,15 +186,9 @@ static xm_status_t run_job(const options_t *o)
     XM_NEED_MEMORY(host_of, "%d ranks", job.ranks);
     job.host_of = host_of;
     status = find_hosts(job.ranks, host_of, &hosts);
-    if (status == XM_OK) {
-        status = xm_collective_axes(&job, axes, &count);
-    }
-    if (status == XM_OK) {
-        status = xm_collective_mpi_open(&xm_collective_host, &job, &run.library);
-    }
-    if (status == XM_OK) {
-        status = measure(&run, o, hosts);
-    }
+    XM_THEN(status, xm_collective_axes(&job, axes, &count));
+    XM_THEN(status, xm_collective_mpi_open(&xm_collective_host, &job, &run.library));
+    XM_THEN(status, measure(&run, o, hosts));
     xm_collective_library_destroy(run.library);
     free(host_of);
     return status;
@@ -205,9 +199,7 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     xm_status_t status = check(options);
 
     (void)cli;
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     xm_collective_mpi_deadline(xm_config_seconds(XM_CONFIG_TIMEOUT));
     (void)MPI_Init(NULL, NULL);
     xm_collective_mpi_deadline(0);

@@ -207,29 +207,20 @@ static xm_status_t put_out(const shard_options_t *o, const char *name, const ap_
     xm_status_t status =
         ap_shard_solution_create(problem, ap_shard_plan_strategies(plan), &solution);
 
-    if (status == XM_OK) {
-        status = print_parts(o, ap_shard_problem_params(problem)->mesh);
-    }
-    if (status == XM_OK) {
-        status = ap_shard_report_create(solution, &report);
-    }
-    if (status == XM_OK) {
-        status = ap_shard_memory_curve(plan, graph, &curve);
-    }
+    XM_THEN(status, print_parts(o, ap_shard_problem_params(problem)->mesh));
+    XM_THEN(status, ap_shard_report_create(solution, &report));
+    XM_THEN(status, ap_shard_memory_curve(plan, graph, &curve));
     if (status == XM_OK && xm_cli_wants_json(&o->json)) {
         status = ap_shard_report_json(report, solution, more);
-        status = status == XM_OK ? ap_memory_curve_json(curve, graph, more) : status;
-        status = status == XM_OK ? ap_shard_give_json(graph, problem, plan, notes, more, &o->json)
-                                 : status;
+        XM_THEN(status, ap_memory_curve_json(curve, graph, more));
+        XM_THEN(status, ap_shard_give_json(graph, problem, plan, notes, more, &o->json));
     }
     if (status == XM_OK && !o->json.print) {
         ap_shard_print(graph, problem, plan, notes, seconds);
         print_budget(problem, budget);
         ap_shard_report_print(report, seconds);
     }
-    if (status == XM_OK) {
-        status = ap_shard_files_write(&o->files, name, solution, curve, notes);
-    }
+    XM_THEN(status, ap_shard_files_write(&o->files, name, solution, curve, notes));
     json_decref(more);
     ap_memory_curve_destroy(curve);
     ap_shard_report_destroy(report);
@@ -244,9 +235,7 @@ static xm_status_t dump(const ap_shard_problem_t *problem, const ap_shard_option
     ap_cfn_t *cfn = NULL;
     xm_status_t status = ap_shard_problem_network(problem, options, &cfn);
 
-    if (status == XM_OK) {
-        status = ap_shard_problem_write(cfn, path);
-    }
+    XM_THEN(status, ap_shard_problem_write(cfn, path));
     ap_cfn_destroy(cfn);
     return status;
 }
@@ -285,12 +274,8 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
         params.filter = &form.filter;
         status = ap_like_template_open((ap_like_template_t)o->form, mesh, &form);
     }
-    if (status == XM_OK) {
-        status = ap_shard_problem_create(&params, &problem);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_THEN(status, ap_shard_problem_create(&params, &problem));
+    XM_TRY(status);
     if (o->files.problem != NULL) {
         status = dump(problem, &options, o->files.problem);
         ap_shard_problem_destroy(problem);
@@ -301,12 +286,8 @@ static xm_status_t solve(const shard_options_t *o, const char *name, const ap_gr
     options.progress_arg = progress;
     status = ap_shard_solve(problem, &options, &plan);
     xm_cli_progress_destroy(progress);
-    if (status == XM_OK) {
-        status = put_out(o, name, graph, problem, plan, notes, &options.memory, seconds);
-    }
-    if (status == XM_OK) {
-        status = xm_cli_flush();
-    }
+    XM_THEN(status, put_out(o, name, graph, problem, plan, notes, &options.memory, seconds));
+    XM_THEN(status, xm_cli_flush());
     ap_shard_plan_destroy(plan);
     ap_shard_problem_destroy(problem);
     return status;
@@ -334,16 +315,13 @@ static xm_status_t make_training_graph(const char *name, const shard_options_t *
         o->optimizer == OPTIMIZER_ADAM ? AP_OPTIMIZER_ADAM : AP_OPTIMIZER_SGD;
     ap_frontend_params_t params = AP_FRONTEND_PARAMS_INIT;
     const char *untrainable;
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
     params.batch = o->batch;
     params.hidden = o->hidden;
     params.dims = o->dims.items;
     params.dim_count = o->dims.count;
-    status = ap_frontend_load(name, &params, graph, notes);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_frontend_load(name, &params, graph, notes));
     untrainable = ap_frontend_untrainable(*graph);
     if (untrainable == NULL) {
         status = ap_frontend_train(optimizer, graph);
@@ -407,27 +385,13 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     double state_bytes = 0;
     xm_status_t status = set_level(cli, o);
 
-    if (status == XM_OK) {
-        status = parse_mesh(o, &on);
-    }
-    if (status == XM_OK) {
-        status = make_cost_model(o, &on, &profile, &model);
-    }
-    if (status == XM_OK) {
-        status = ap_cost_mesh_create(model, on.hosts, on.devices, on.shape, on.rank, &mesh);
-    }
-    if (status == XM_OK) {
-        status = set_cuts(o, profile != NULL, mesh);
-    }
-    if (status == XM_OK) {
-        status = make_training_graph(name, o, &graph, &state_bytes, &notes);
-    }
-    if (status == XM_OK) {
-        status = ap_shard_files_check(&o->files, ap_frontend_notes_source(notes) != NULL, name);
-    }
-    if (status == XM_OK) {
-        status = solve(o, name, graph, state_bytes, notes, mesh, profile != NULL);
-    }
+    XM_THEN(status, parse_mesh(o, &on));
+    XM_THEN(status, make_cost_model(o, &on, &profile, &model));
+    XM_THEN(status, ap_cost_mesh_create(model, on.hosts, on.devices, on.shape, on.rank, &mesh));
+    XM_THEN(status, set_cuts(o, profile != NULL, mesh));
+    XM_THEN(status, make_training_graph(name, o, &graph, &state_bytes, &notes));
+    XM_THEN(status, ap_shard_files_check(&o->files, ap_frontend_notes_source(notes) != NULL, name));
+    XM_THEN(status, solve(o, name, graph, state_bytes, notes, mesh, profile != NULL));
     ap_frontend_notes_destroy(notes);
     ap_graph_destroy(graph);
     ap_cost_mesh_destroy(mesh);

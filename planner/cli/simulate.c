@@ -161,12 +161,8 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
                                       o->how.slices, &o->cut);
         o->how.cut = &o->cut;
     }
-    if (status == XM_OK) {
-        status = ap_plan_simulate(plan, &o->how, &schedule, &done);
-    }
-    if (status == XM_OK) {
-        status = write_run(o, plan, schedule, done);
-    }
+    XM_THEN(status, ap_plan_simulate(plan, &o->how, &schedule, &done));
+    XM_THEN(status, write_run(o, plan, schedule, done));
     ap_pipeline_run_destroy(done);
     ap_schedule_destroy(schedule);
     ap_token_slices_clear(&o->cut);

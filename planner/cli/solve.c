@@ -135,9 +135,7 @@ static xm_status_t run(const xm_cli_t *cli, void *context)
     if (status == XM_OK && o->work > 0.0 && o->threads != 1) {
         status = XM_INVALID("--work is of one thread: it needs --threads 1");
     }
-    if (status == XM_OK) {
-        status = ap_cfn_read(path, time_left(seconds, 0.0), &cfn);
-    }
+    XM_THEN(status, ap_cfn_read(path, time_left(seconds, 0.0), &cfn));
     if (status == XM_OK) {
         options.seconds = time_left(seconds, xm_clock_seconds() - begin);
         if (!(options.seconds > 0.0)) {
@@ -166,7 +164,7 @@ static xm_status_t run(const xm_cli_t *cli, void *context)
             }
             print_result(cfn, &result, choice);
         }
-        status = status == XM_OK ? xm_cli_flush() : status;
+        XM_THEN(status, xm_cli_flush());
     }
     free(choice);
     ap_cfn_destroy(cfn);

@@ -29,9 +29,7 @@ xm_status_t ap_planner_plan(const ap_planner_params_t *params, ap_plan_t **plan,
     ap_planner_result_t result = {0};
     xm_status_t status = ap_door_planner_params(&asked, __func__, params);
 
-    if (status == XM_OK) {
-        status = ap_planner_run(&asked.params, &result);
-    }
+    XM_THEN(status, ap_planner_run(&asked.params, &result));
     if (status == XM_OK && info != NULL) {
         ap_planner_info_t own = {.objective = result.objective,
                                  .bound = result.bound,
@@ -67,12 +65,8 @@ xm_status_t ap_like_plan(const char *name, const ap_planner_params_t *params, ap
     ap_like_result_t result = {0};
     xm_status_t status = ap_door_planner_params(&asked, __func__, params);
 
-    if (status == XM_OK) {
-        status = ap_planner_preset_find(name, &row);
-    }
-    if (status == XM_OK) {
-        status = ap_like_run(row, NULL, &asked.params, &result);
-    }
+    XM_THEN(status, ap_planner_preset_find(name, &row));
+    XM_THEN(status, ap_like_run(row, NULL, &asked.params, &result));
     if (status == XM_OK && result.plan == NULL) {
         status = XM_NO_SOLUTION("%s: %s", name, result.why);
     }

@@ -47,9 +47,7 @@ xm_status_t ap_simulation_create(const ap_plan_t *plan, const ap_simulation_para
     xm_status_t status =
         params != NULL ? XM_PARAMS_COPY(ap_simulation_params_t, &own, params) : XM_OK;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     made = calloc(1, sizeof(*made));
     XM_NEED_MEMORY(made, "a simulation");
     status = simulate(plan, &own, made);

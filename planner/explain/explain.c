@@ -137,12 +137,8 @@ static xm_status_t step_of(const ap_explain_context_t *context, const ap_inter_o
     ap_schedule_kind_t kind;
     xm_status_t status = ap_schedule_find(ap_plan_info(context->plan)->schedule, &kind);
 
-    if (status == XM_OK) {
-        status = ap_plan_build(context->one.table, found, &info, &plan);
-    }
-    if (status == XM_OK) {
-        status = ap_plan_reschedule(plan, kind, context->one.version_share, &scheduled);
-    }
+    XM_THEN(status, ap_plan_build(context->one.table, found, &info, &plan));
+    XM_THEN(status, ap_plan_reschedule(plan, kind, context->one.version_share, &scheduled));
     *step = status == XM_OK ? ap_plan_info(scheduled)->step : INFINITY;
     ap_plan_destroy(scheduled);
     ap_plan_destroy(plan);
@@ -174,9 +170,7 @@ static xm_status_t best_other_count(const ap_explain_context_t *context, ap_inte
                 ap_inter_op_result_clear(&found);
             }
         }
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(status);
         if (step < *least) {
             *least = step;
             ap_inter_op_result_clear(best);
@@ -406,22 +400,14 @@ xm_status_t ap_explanation_create(const ap_plan_t *plan, const xm_cluster_profil
     params.margin = RUNNERS_UP;
     options.micro_batches = info->micro_batches;
     status = ap_schedule_find(info->schedule, &options.schedule);
-    if (status == XM_OK) {
-        status = open_model(&params, info, &context.setup);
-    }
-    if (status == XM_OK) {
-        status = ap_planner_case_open(&context.setup, &options, &context.one);
-    }
+    XM_THEN(status, open_model(&params, info, &context.setup));
+    XM_THEN(status, ap_planner_case_open(&context.setup, &options, &context.one));
     if (status == XM_OK && ap_graph_layers(context.one.graph) != info->layers) {
         status = XM_MISMATCH("model %s has %d layers, the plan's %d", info->model,
                              ap_graph_layers(context.one.graph), info->layers);
     }
-    if (status == XM_OK) {
-        status = check_layers(plan, context.one.graph);
-    }
-    if (status == XM_OK) {
-        status = explain_all(&context, explanation);
-    }
+    XM_THEN(status, check_layers(plan, context.one.graph));
+    XM_THEN(status, explain_all(&context, explanation));
     ap_planner_case_close(&context.one);
     ap_planner_setup_close(&context.setup);
     if (status == XM_OK) {

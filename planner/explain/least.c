@@ -210,9 +210,7 @@ xm_status_t ap_plan_stage_least(const ap_plan_t *plan, int index, ap_stage_conte
 
             (void)snprintf(place, sizeof(place), "stages[%d], layer %d", index, l);
             status = ap_stage_layer_problem(context, &query, l, &layer.problem);
-            if (status == XM_OK) {
-                status = add_layer(&layer, ap_stage_training(context), group, place, sum);
-            }
+            XM_THEN(status, add_layer(&layer, ap_stage_training(context), group, place, sum));
         }
     }
     return status;

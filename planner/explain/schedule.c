@@ -44,9 +44,7 @@ static xm_status_t find_runner_up(const ap_plan_t *plan, ap_schedule_kind_t chos
         if (status == XM_ERR_NO_SOLUTION) {
             continue;
         }
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(status);
         if (ap_plan_info(other)->step < decision->runner_up_seconds) {
             decision->runner_up_seconds = ap_plan_info(other)->step;
             (void)snprintf(decision->runner_up, sizeof(decision->runner_up), "%s",

@@ -113,9 +113,7 @@ static xm_status_t explain_recompute(const ap_explain_context_t *context, int in
                        "no other way to shard it has these specs at its ends");
         return XM_OK;
     }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     (void)snprintf(decision->decided_by, sizeof(decision->decided_by),
                    "%s for %d micro-batches in flight %s; of %s it needs %s now",
                    xm_text_format_bytes((uint64_t)ap_stage_memory(&other, stage->in_flight), memory,
@@ -304,13 +302,9 @@ xm_status_t ap_explain_stage(ap_explain_context_t *context, int index,
     XM_TRY(ap_plan_stage_query(context->plan, index, &query));
     XM_TRY(ap_stage_solve(pricing_of(context, index), &query, &solution));
     status = explain_mesh(context, index, &query, solution, explanation);
-    if (status == XM_OK) {
-        status = explain_recompute(context, index, &query, ap_stage_solution_cost(solution),
-                                   explanation);
-    }
-    if (status == XM_OK) {
-        status = explain_operators(context, index, &query, solution, explanation);
-    }
+    XM_THEN(status, explain_recompute(context, index, &query, ap_stage_solution_cost(solution),
+                                      explanation));
+    XM_THEN(status, explain_operators(context, index, &query, solution, explanation));
     ap_stage_solution_destroy(solution);
     return status;
 }

@@ -157,15 +157,12 @@ static xm_status_t check_stage(verification_t *v, int index)
     if (status == XM_OK && stage->layer_count == 0) {
         status = XM_MISMATCH("%s does not say how its operators are sharded", place);
     }
-    if (status == XM_OK) {
-        status = ap_plan_stage_least(
-            v->plan, index,
-            v->context[class_of(v, stage) + (stage->recompute ? v->setup.classes->count : 0)],
-            &v->weights, &least);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_THEN(status,
+            ap_plan_stage_least(
+                v->plan, index,
+                v->context[class_of(v, stage) + (stage->recompute ? v->setup.classes->count : 0)],
+                &v->weights, &least));
+    XM_TRY(status);
     if (ap_plan_stage_seconds(v->plan, index) < least.seconds * (1 - slack)) {
         return too_good(place, "seconds", ap_plan_stage_seconds(v->plan, index), least.seconds);
     }
@@ -207,9 +204,7 @@ static xm_status_t check_boundary_cost(const verification_t *v, const ap_plan_bo
         return XM_OK;
     }
     status = ap_plan_transfer(boundary, &boundary->src, &boundary->dst, &arena, &transfer);
-    if (status == XM_OK) {
-        status = ap_cross_mesh_cost(v->setup.cross_mesh, &transfer, &cost);
-    }
+    XM_THEN(status, ap_cross_mesh_cost(v->setup.cross_mesh, &transfer, &cost));
     if (status == XM_OK && boundary->forward < cost.bound * (1 - slack)) {
         status = too_good(place, "forward_s", boundary->forward, cost.bound);
     }
@@ -378,9 +373,7 @@ static xm_status_t verify_view(const ap_planner_params_t *asked, const ap_plan_v
 
     params.profile = view->profile;
     status = ap_planner_setup_open(&params, 0.0, &v.setup);
-    if (status == XM_OK) {
-        status = verify(&v);
-    }
+    XM_THEN(status, verify(&v));
     for (int c = 0; v.context != NULL && c < 2 * v.setup.classes->count; ++c) {
         ap_stage_context_destroy(v.context[c]);
     }
@@ -403,9 +396,7 @@ xm_status_t ap_plan_verify(const ap_planner_params_t *params, const ap_plan_t *p
     if (params->profile != NULL) { /* the planner's setup says that one is needed */
         status = ap_plan_view_open(plan, params->profile, &view);
     }
-    if (status == XM_OK) {
-        status = verify_view(params, &view);
-    }
+    XM_THEN(status, verify_view(params, &view));
     ap_plan_view_close(&view);
     return status;
 }

@@ -306,9 +306,7 @@ static xm_status_t edit_instruction(ap_hlo_exporter_t *e, const hlo_computation_
     if (has_own_operators(of) && place.count > 0) {
         status = add_reshardings(e, &place);
     }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     if (root) {
         return annotate_root(e, of);
     }

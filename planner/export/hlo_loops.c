@@ -261,12 +261,8 @@ xm_status_t ap_hlo_annotate_loop(ap_hlo_exporter_t *e, const hlo_computation_t *
     sharding = state_sharding(e, loop);
     status = sharding == NULL ? XM_NO_MEMORY("an HLO module with shardings")
                               : ap_hlo_annotate(e, of, sharding);
-    if (status == XM_OK) {
-        status = annotate_state(e, loop, loop->body_computation, sharding);
-    }
-    if (status == XM_OK) {
-        status = annotate_state(e, loop, loop->condition_computation, sharding);
-    }
+    XM_THEN(status, annotate_state(e, loop, loop->body_computation, sharding));
+    XM_THEN(status, annotate_state(e, loop, loop->condition_computation, sharding));
     free(sharding);
     if (status == XM_OK && makes_state(loop, in, &in->instructions[of->operands[0]])) {
         status = pin_operands(e, loop, in, &in->instructions[of->operands[0]]);

@@ -73,9 +73,7 @@ static xm_status_t operators_json(ap_export_form_t form, const ap_export_mesh_t 
         json_t *operands = NULL, *results = NULL;
         xm_status_t status = specs_json(form, mesh, op->operands, &operands);
 
-        if (status == XM_OK) {
-            status = specs_json(form, mesh, op->results, &results);
-        }
+        XM_THEN(status, specs_json(form, mesh, op->results, &results));
         if (status != XM_OK) {
             json_decref(operands);
             return status;
@@ -114,9 +112,7 @@ static xm_status_t boundary_json(ap_export_form_t form, const ap_plan_boundary_t
     json_t *sent = NULL, *received = NULL;
     xm_status_t status = specs_json(form, &from, boundary->src.spec, &sent);
 
-    if (status == XM_OK) {
-        status = specs_json(form, &to, boundary->dst.spec, &received);
-    }
+    XM_THEN(status, specs_json(form, &to, boundary->dst.spec, &received));
     if (status != XM_OK) {
         json_decref(sent);
         return status;

@@ -174,12 +174,8 @@ xm_status_t ap_graph_with_batch(const ap_graph_t *graph, int64_t from, int64_t t
         marks.factor[o] = marked + factors;
     }
     status = arena.failed ? XM_NO_MEMORY("%zu operators", ops) : mark_all(&marks);
-    if (status == XM_OK) {
-        status = check_once(&marks);
-    }
-    if (status == XM_OK) {
-        status = ap_graph_copy_whole(graph, &copy);
-    }
+    XM_THEN(status, check_once(&marks));
+    XM_THEN(status, ap_graph_copy_whole(graph, &copy));
     if (status == XM_OK) {
         rescale(&marks, to, copy);
         status = ap_graph_finish(copy);

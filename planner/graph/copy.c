@@ -66,9 +66,7 @@ xm_status_t ap_graph_copy_open(const ap_graph_t *from, ap_graph_copy_t *copy)
 
 xm_status_t ap_graph_copy_close(ap_graph_copy_t *copy, xm_status_t status, ap_graph_t **graph)
 {
-    if (status == XM_OK) {
-        status = ap_graph_finish(copy->to);
-    }
+    XM_THEN(status, ap_graph_finish(copy->to));
     if (status == XM_OK) {
         *graph = copy->to;
     } else {
@@ -109,9 +107,7 @@ static xm_status_t copy_operands(ap_graph_copy_t *copy, ap_op_t *op)
                                   "operator '%s' is copied before what makes its operand '%s'",
                                   op->name, copy->from->tensors[tensor].name);
         }
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(status);
         op->operands[i] = copy->tensor[tensor];
         operand = &copy->to->tensors[op->operands[i]];
         if (operand->layer < 0) {
@@ -153,9 +149,7 @@ xm_status_t ap_graph_copy_op(ap_graph_copy_t *copy, int op)
     made.layer = copy->to->layer;
     made.forward = -1;
     status = copy_operands(copy, &made);
-    if (status == XM_OK) {
-        status = copy_results(copy, copy->to->op_count, &made);
-    }
+    XM_THEN(status, copy_results(copy, copy->to->op_count, &made));
     if (status != XM_OK) {
         ap_sharding_rule_destroy(&made.rule);
         return status;

@@ -194,10 +194,8 @@ static xm_status_t make_rule(const ap_graph_t *graph, const ap_op_params_t *para
     for (int o = 0; o < params->operand_count && status == XM_OK; ++o) {
         shapes[o] = graph->tensors[params->operands[o]].shape;
     }
-    if (status == XM_OK) {
-        status = ap_sharding_rule_create(params->rule, params->replicated, params->permuted,
-                                         params->sizes, shapes, params->operand_count, rule);
-    }
+    XM_THEN(status, ap_sharding_rule_create(params->rule, params->replicated, params->permuted,
+                                            params->sizes, shapes, params->operand_count, rule));
     free(shapes);
     return status == XM_OK ? XM_OK : xm_error_prefix(status, "operator '%s'", params->name);
 }
@@ -273,12 +271,8 @@ xm_status_t ap_graph_add_op_by_rule(ap_graph_t *graph, const ap_op_params_t *par
                   .rule = *rule};
     xm_status_t status = check_open(graph);
 
-    if (status == XM_OK) {
-        status = check_operands(graph, params);
-    }
-    if (status == XM_OK) {
-        status = fill_op(graph, params, &op);
-    }
+    XM_THEN(status, check_operands(graph, params));
+    XM_THEN(status, fill_op(graph, params, &op));
     if (status != XM_OK) {
         ap_sharding_rule_destroy(&op.rule);
         return status;

@@ -208,9 +208,7 @@ xm_status_t ap_graph_finish(ap_graph_t *graph)
         return XM_INVALID("the graph '%s' has no operators", graph->name);
     }
     status = check_layers(graph);
-    if (status == XM_OK) {
-        status = find_boundaries(graph);
-    }
+    XM_THEN(status, find_boundaries(graph));
     graph->finished = status == XM_OK;
     return status;
 }

@@ -130,9 +130,7 @@ static xm_status_t add_letter(ap_sharding_rule_t *rule, ap_rule_dim_t *dim, cons
     xm_status_t status = read_name(rule, cursor, &name);
     int f = ap_sharding_rule_factor(rule, name.letter, name.number);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     if (dim->count == AP_MAX_DIM_FACTORS) {
         return XM_INVALID("rule '%s' has more than %d factors in one dimension", rule->text,
                           AP_MAX_DIM_FACTORS);
@@ -342,9 +340,7 @@ static xm_status_t declare(ap_sharding_rule_t *rule, const char *names, ap_facto
         xm_status_t status = read_name(rule, &names, &name);
         int f = status == XM_OK ? ap_sharding_rule_factor(rule, name.letter, name.number) : -1;
 
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(status);
         if (f >= 0) {
             rule->factor[f].kind = kind;
         }
@@ -378,21 +374,11 @@ xm_status_t ap_sharding_rule_create(const char *text, const char *replicated, co
     ap_sharding_rule_t made = {0};
     xm_status_t status = parse_text(&made, text);
 
-    if (status == XM_OK) {
-        status = parse_sizes(&made, sizes);
-    }
-    if (status == XM_OK) {
-        status = match_shapes(&made, operands, operand_count);
-    }
-    if (status == XM_OK) {
-        status = check_results(&made);
-    }
-    if (status == XM_OK) {
-        status = declare(&made, permuted, AP_FACTOR_PERMUTATION);
-    }
-    if (status == XM_OK) {
-        status = declare(&made, replicated, AP_FACTOR_NEED_REPLICATION);
-    }
+    XM_THEN(status, parse_sizes(&made, sizes));
+    XM_THEN(status, match_shapes(&made, operands, operand_count));
+    XM_THEN(status, check_results(&made));
+    XM_THEN(status, declare(&made, permuted, AP_FACTOR_PERMUTATION));
+    XM_THEN(status, declare(&made, replicated, AP_FACTOR_NEED_REPLICATION));
     if (status != XM_OK) {
         ap_sharding_rule_destroy(&made);
         return status;
@@ -442,9 +428,7 @@ xm_status_t ap_sharding_rule_close(ap_sharding_rule_t *rule)
         }
     }
     find_kinds(rule);
-    if (status == XM_OK) {
-        status = write_text(rule);
-    }
+    XM_THEN(status, write_text(rule));
     if (status != XM_OK) {
         ap_sharding_rule_destroy(rule);
     }

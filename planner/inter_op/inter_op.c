@@ -418,9 +418,7 @@ static xm_status_t explain_infeasible(const ap_inter_op_problem_t *problem)
         roomy.judge = NULL;
         status = solve(&roomy, &found, &stopped);
         free(found.stages);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(status);
         if (found.stage_count > 0) {
             return XM_NO_SOLUTION(
                 "no division of %d layers over %d x %d devices fits the device memory", layers,
@@ -456,9 +454,7 @@ static xm_status_t solve(const ap_inter_op_problem_t *problem, ap_inter_op_resul
             status = XM_NO_MEMORY("%d stages", problem->layers);
         }
     }
-    if (status == XM_OK) {
-        status = find_best(&walk, &space);
-    }
+    XM_THEN(status, find_best(&walk, &space));
     *stopped = walk.judge.stopped;
     ap_inter_op_space_close(&space);
     return status;
@@ -471,9 +467,7 @@ xm_status_t ap_inter_op_solve(const ap_inter_op_problem_t *problem, ap_inter_op_
     bool stopped = false;
     xm_status_t status = check_problem(problem);
 
-    if (status == XM_OK) {
-        status = solve(problem, &best, &stopped);
-    }
+    XM_THEN(status, solve(problem, &best, &stopped));
     if (status == XM_OK && best.stage_count == 0) {
         status = stopped ? xm_error_set(XM_ERR_TIMEOUT, "stopped before there was a plan")
                  : problem->worth > 0.0

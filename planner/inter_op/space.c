@@ -232,9 +232,7 @@ static xm_status_t read_costs(ap_inter_op_space_t *space)
     int *range_of_row = NULL, rows;
     xm_status_t status = list_rows(space, &range_of_row, &rows);
 
-    if (status == XM_OK) {
-        status = allocate_costs(space, rows);
-    }
+    XM_THEN(status, allocate_costs(space, rows));
     for (int row = 0; status == XM_OK && row < rows; ++row) {
         int first = range_of_row[row] / space->layers, last = range_of_row[row] % space->layers;
 

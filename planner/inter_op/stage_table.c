@@ -345,23 +345,15 @@ xm_status_t ap_stage_table_create(const ap_stage_table_params_t *params, ap_stag
     }
     list_recompute_modes(table);
     status = list_submeshes(table);
-    if (status == XM_OK) {
-        status = check_pins(table);
-    }
-    if (status == XM_OK) {
-        status = open_contexts(table);
-    }
-    if (status == XM_OK) {
-        status = make_rows(table);
-    }
+    XM_THEN(status, check_pins(table));
+    XM_THEN(status, open_contexts(table));
+    XM_THEN(status, make_rows(table));
     if (status == XM_OK) {
         /* The bounding pass needs rows and contexts, and finds how many configurations there
          * are. */
         status = ap_stage_table_bounding_pass(table);
     }
-    if (status == XM_OK) {
-        status = make_tables(table);
-    }
+    XM_THEN(status, make_tables(table));
     if (status != XM_OK) {
         goto destroy_table;
     }

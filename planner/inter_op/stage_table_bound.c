@@ -125,9 +125,7 @@ static xm_status_t bounding_pass_range(ap_stage_table_t *table, int first, int l
             if (status == XM_ERR_NO_SOLUTION) {
                 continue;
             }
-            if (status != XM_OK) {
-                return status;
-            }
+            XM_TRY(status);
             if (cost.input_tensor >= 0) {
                 count_spec(variant, cost.input);
             }
@@ -280,9 +278,7 @@ xm_status_t ap_stage_table_bounding_pass(ap_stage_table_t *table)
     if (status == XM_OK && table->recompute_modes > 1 && table->memory_binds) {
         status = bounding_pass_all(table, bound_recomputing);
     }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     list_levels(table);
     most = most_specs(table);
     table->max_specs = 1;

@@ -45,10 +45,8 @@ static xm_status_t price_transfer(ap_stage_slicing_t *slicing, const ap_inter_op
     }
     status = ap_cross_mesh_cost(cross_mesh, &slicing->passing.transfer, &cost);
     *priced = (ap_pipeline_transfer_t){.from = from, .to = to};
-    if (status == XM_OK) {
-        status = ap_cross_mesh_loads(cross_mesh, &slicing->passing.transfer, &slicing->links,
-                                     &priced->links, &priced->link_count);
-    }
+    XM_THEN(status, ap_cross_mesh_loads(cross_mesh, &slicing->passing.transfer, &slicing->links,
+                                        &priced->links, &priced->link_count));
     if (status == XM_OK) {
         priced->forward = cost.forward;
         priced->backward = cost.backward;
@@ -114,9 +112,7 @@ double ap_stage_table_judge(void *arg, const ap_inter_op_stage_t *stages, int co
         fill_stage(table, &stages[i], &slicing->stages[i]);
     }
     status = table->params.free_boundaries ? XM_OK : price_transfers(slicing, stages, &step);
-    if (status == XM_OK) {
-        status = ap_pipeline_step_seconds(&step, &seconds);
-    }
+    XM_THEN(status, ap_pipeline_step_seconds(&step, &seconds));
     xm_arena_reset(&slicing->links);
     return status == XM_OK ? seconds / slicing->share : ap_stage_table_failed(table);
 }

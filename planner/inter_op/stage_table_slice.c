@@ -398,18 +398,14 @@ static xm_status_t reach_and_propose(ap_stage_slicing_t *slicing, int min_stages
     double threshold = 0.0, known = 0.0;
     xm_status_t status = ap_stage_table_estimate(table, min_stages, max_stages, &threshold);
 
-    if (status != XM_OK) { /* there is no plan at all */
-        return status;
-    }
+    XM_TRY(status); /* there is no plan at all */
     /* Boundaries and memory usually cost a few per cent over the bound without them. */
     threshold *= 1.06;
     for (int i = 0;; ++i) {
         threshold = threshold < worth && i < ROUNDS ? threshold : worth;
         /* Price first, then search; stages priced for an earlier threshold are still there. */
         status = reach(table, threshold);
-        if (status == XM_OK) {
-            status = propose(slicing, min_stages, max_stages, known, result);
-        }
+        XM_THEN(status, propose(slicing, min_stages, max_stages, known, result));
         if ((status != XM_OK && status != XM_ERR_NO_SOLUTION) || threshold >= worth ||
             table->params.pins != NULL || (status == XM_OK && result->objective <= threshold) ||
             (table->params.stop != NULL && table->params.stop(table->params.stop_arg))) {
@@ -441,9 +437,7 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
     slicing.stages = xm_arena_get(&slicing.arena, most, sizeof(*slicing.stages));
     slicing.transfers = xm_arena_get(&slicing.arena, pairs, sizeof(*slicing.transfers));
     status = ap_passing_open(table->params.graph, &slicing.arena, &slicing.passing);
-    if (status == XM_OK) {
-        status = reach_and_propose(&slicing, min_stages, max_stages, result);
-    }
+    XM_THEN(status, reach_and_propose(&slicing, min_stages, max_stages, result));
     if (status == XM_OK && table->params.pins == NULL) {
         status = reach(table, fmin(result->seconds, 1.2 * result->objective));
         if (status == XM_ERR_TIMEOUT) { /* the plan is one, and nothing is proved */
@@ -457,9 +451,7 @@ xm_status_t ap_stage_table_solve(ap_stage_table_t *table, int min_stages, int ma
 
         (void)ap_stage_table_bound(table, min_stages, max_stages, &least); /* sets `paced` */
         status = reach_bound(table, &reached);
-        if (status == XM_OK) {
-            status = prove(&slicing, min_stages, max_stages, reached, result);
-        }
+        XM_THEN(status, prove(&slicing, min_stages, max_stages, reached, result));
         result->bound = fmax(result->bound, least);
     }
     xm_arena_clear(&slicing.links);

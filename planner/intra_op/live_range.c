@@ -503,18 +503,10 @@ xm_status_t ap_shard_live_ranges_create(const ap_shard_problem_t *problem,
         }
     }
     status = find_loops(&m);
-    if (status == XM_OK) {
-        status = find_absent(&m);
-    }
-    if (status == XM_OK) {
-        status = cut_segments(&m);
-    }
-    if (status == XM_OK) {
-        status = find_epochs(&m);
-    }
-    if (status == XM_OK) {
-        status = find_candidates(&m, least_bytes);
-    }
+    XM_THEN(status, find_absent(&m));
+    XM_THEN(status, cut_segments(&m));
+    XM_THEN(status, find_epochs(&m));
+    XM_THEN(status, find_candidates(&m, least_bytes));
     while (status == XM_OK && !find_live_ranges(&m)) {
     }
     if (status == XM_OK) {

@@ -340,9 +340,7 @@ static xm_status_t make_rows(ap_shard_network_t *n)
         for (int r = 0; r < op_of(n, node)->result_count && status == XM_OK; ++r) {
             status = make_result_rows(n, c, r);
         }
-        if (status == XM_OK) {
-            status = make_other_rows(n, c);
-        }
+        XM_THEN(status, make_other_rows(n, c));
     }
     return status;
 }
@@ -362,9 +360,7 @@ static xm_status_t use_node(ap_shard_network_t *n, int node)
         return ap_shard_use_add(n, v->rows.result[0], live_range->begin, live_range->end);
     }
     status = ap_shard_use_add(n, v->rows.passing, op, op + 1);
-    if (status == XM_OK) {
-        status = ap_shard_use_add(n, v->rows.state, 0, ops);
-    }
+    XM_THEN(status, ap_shard_use_add(n, v->rows.state, 0, ops));
     for (int r = 0; r < op_of(n, node)->result_count && status == XM_OK; ++r) {
         const ap_shard_live_range_t *live_range = &n->live_ranges.of[op_of(n, node)->results[r]];
 
@@ -414,12 +410,10 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
     made->problem = problem;
     made->copied_bytes = options->memory_limit > 0 ? copied_part * yardstick : 0;
     status = ap_shard_symmetric_create(problem, !options->every_layer, &made->arena, &made->alike);
-    if (status == XM_OK) {
-        status = ap_shard_live_ranges_create(
-            problem, &made->alike,
-            limited && options->recompute ? recomputed_part * yardstick : HUGE_VAL, &made->arena,
-            &made->live_ranges);
-    }
+    XM_THEN(status, ap_shard_live_ranges_create(
+                        problem, &made->alike,
+                        limited && options->recompute ? recomputed_part * yardstick : HUGE_VAL,
+                        &made->arena, &made->live_ranges));
     if (status == XM_OK) {
         /* Alpa charges every reader. */
         bool share = !ap_cost_model_is_alpa(ap_cost_mesh_model(problem->params.mesh));
@@ -427,21 +421,13 @@ xm_status_t ap_shard_network_create(const ap_shard_problem_t *problem,
         status = ap_shard_sharing_create(problem, &made->alike, share, limited,
                                          made->live_ranges.turn, &made->arena, &made->sharing);
     }
-    if (status == XM_OK) {
-        status = classify(made);
-    }
-    if (status == XM_OK) {
-        status = make_variables(made);
-    }
-    if (status == XM_OK) {
-        status = make_rows(made);
-    }
+    XM_THEN(status, classify(made));
+    XM_THEN(status, make_variables(made));
+    XM_THEN(status, make_rows(made));
     for (int node = 0; node < problem->nodes && status == XM_OK; ++node) {
         status = use_node(made, node);
     }
-    if (status == XM_OK) {
-        status = ap_shard_network_emit(made, limited ? options->memory_limit : 0);
-    }
+    XM_THEN(status, ap_shard_network_emit(made, limited ? options->memory_limit : 0));
     if (status != XM_OK) {
         ap_shard_network_destroy(made);
         return status;

@@ -474,18 +474,10 @@ xm_status_t ap_shard_network_emit(ap_shard_network_t *network, double memory_lim
     ap_shard_emission_t e = {.n = network, .limited = memory_limit > 0};
     xm_status_t status = gather_edges(&e);
 
-    if (status == XM_OK) {
-        status = fold_loops(&e);
-    }
-    if (status == XM_OK) {
-        status = make_copies(&e);
-    }
-    if (status == XM_OK) {
-        status = make_waits(&e);
-    }
-    if (status == XM_OK) {
-        status = ap_shard_gather_loads(&e);
-    }
+    XM_THEN(status, fold_loops(&e));
+    XM_THEN(status, make_copies(&e));
+    XM_THEN(status, make_waits(&e));
+    XM_THEN(status, ap_shard_gather_loads(&e));
     if (status == XM_OK) {
         choose_scale(&e);
         status = allocate(&e);

@@ -148,11 +148,9 @@ xm_status_t ap_shard_gather_loads(ap_shard_emission_t *e)
     if (e->n->alike.repeats > 0) {
         status = find_like(e, &like);
     }
-    if (status == XM_OK) {
-        status = ap_shard_spans_find(e->n->use, e->n->uses, e->n->rows,
-                                     ap_graph_ops(e->n->problem->params.graph), like, &e->span,
-                                     &e->spans);
-    }
+    XM_THEN(status, ap_shard_spans_find(e->n->use, e->n->uses, e->n->rows,
+                                        ap_graph_ops(e->n->problem->params.graph), like, &e->span,
+                                        &e->spans));
     return status == XM_OK ? make_loads(e) : status;
 }
 

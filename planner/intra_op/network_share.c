@@ -77,9 +77,7 @@ static xm_status_t fill_tensor(const ap_shard_problem_t *p, int tensor, double w
         values = xm_arena_take(arena, (size_t)group->options * sizeof(*values));
         status = allocate(p, arena, group);
     }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     (void)ap_shared_values(&shared, values);
     for (int e = 0; e < group->ends; ++e) {
         const ap_shard_end_t *end = &group->end[e];

@@ -185,9 +185,7 @@ static xm_status_t solve_given(const ap_shard_network_t *network, const ap_shard
                                    &part[(cfn->node_at[c] + (size_t)o) * AP_MAX_MESH_RANK]);
         }
     }
-    if (status == XM_OK) {
-        status = options->search(options->search_arg, cfn, part, choice);
-    }
+    XM_THEN(status, options->search(options->search_arg, cfn, part, choice));
     free(part);
     *result = (ap_cfn_result_t){.repeatable = true};
     return status == XM_OK ? ap_cfn_evaluate(cfn, choice, &result->value) : status;
@@ -264,9 +262,7 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
             ap_shard_network_destroy(network);
         }
     }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     made = calloc(1, sizeof(*made));
     choice = calloc(network->cfn->nodes + 1, sizeof(*choice));
     if (made == NULL || choice == NULL) {
@@ -276,9 +272,7 @@ static xm_status_t solve_once(const ap_shard_problem_t *problem, const ap_shard_
     made->problem = problem;
     status = ap_shard_network_explain(network, limited ? options->memory_limit : 0,
                                       solve(network, options, end, prices, choice, &found));
-    if (status == XM_OK) {
-        status = read_choice(made, network, choice, &found);
-    }
+    XM_THEN(status, read_choice(made, network, choice, &found));
     if (status == XM_OK) {
         *plan = made;
         made = NULL;
@@ -436,9 +430,7 @@ static xm_status_t solve_limited(const ap_shard_problem_t *problem,
     ap_shard_plan_t *best = NULL;
     xm_status_t status = solve_first(problem, options, begin + first_part * (end - begin), &best);
 
-    if (status == XM_OK) {
-        status = improve(problem, options, begin, end, &best);
-    }
+    XM_THEN(status, improve(problem, options, begin, end, &best));
     if (status == XM_OK) {
         *plan = best;
     } else {
@@ -493,7 +485,7 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
     ap_shard_options_t within = *options;
     double has = ap_cost_mesh_memory(problem->params.mesh), usable;
     ap_shard_plan_t *roomy;
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
     if (!isfinite(options->seconds) || options->seconds < 0) {
         return XM_INVALID("a time limit of %g s: 0 or more", options->seconds);
@@ -501,10 +493,7 @@ xm_status_t ap_shard_solve(const ap_shard_problem_t *problem, const ap_shard_opt
     if (options->memory_limit > 0 || (options->memory.limit == 0 && !(has > 0))) {
         return solve_within(problem, options, plan);
     }
-    status = ap_memory_budget_check(&options->memory, has);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_memory_budget_check(&options->memory, has));
     usable = ap_memory_budget_usable(&options->memory, has);
     if (!(options->memory.limit > 0)) {
         status = solve_within(problem, options, &roomy);

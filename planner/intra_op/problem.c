@@ -145,9 +145,7 @@ xm_status_t ap_shard_problem_create(const ap_shard_params_t *params, ap_shard_pr
     XM_NEED_MEMORY(made, "a sharding problem");
     made->params = *params;
     status = allocate(made);
-    if (status == XM_OK) {
-        status = add_nodes(made);
-    }
+    XM_THEN(status, add_nodes(made));
     if (status == XM_OK) {
         add_wires(made);
     }

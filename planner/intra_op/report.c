@@ -236,9 +236,7 @@ xm_status_t ap_shard_report_create(const ap_shard_solution_t *solution, ap_shard
     xm_status_t status =
         b.report == NULL ? XM_NO_MEMORY("the report of a sharding") : find_uses(&b);
 
-    if (status == XM_OK) {
-        status = ap_gradient_sums_find(solution->graph, &b.sum_of);
-    }
+    XM_THEN(status, ap_gradient_sums_find(solution->graph, &b.sum_of));
 
     for (int o = 0; status == XM_OK && o < ap_graph_ops(solution->graph); ++o) {
         status = add_op(&b, o);

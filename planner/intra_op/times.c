@@ -201,14 +201,12 @@ xm_status_t ap_shard_spans_find(const ap_shard_use_t *uses, int count, int rows,
 
     if (status != XM_OK || like == NULL || (size_t)f.kept * (size_t)rows > cells_max ||
         count > UINT16_MAX * 4) {
-        status = status == XM_OK ? copy_uses(&f) : status;
+        XM_THEN(status, copy_uses(&f));
         goto release;
     }
     open = xm_arena_take(&f.arena, (size_t)f.kept * sizeof(*open));
     status = open == NULL ? XM_NO_MEMORY("the times of a graph") : fill_table(&f);
-    if (status == XM_OK) {
-        status = drop_covered(&f, like);
-    }
+    XM_THEN(status, drop_covered(&f, like));
     for (int r = 0; r < rows && status == XM_OK; ++r) {
         status = stack_row(&f, r, open);
     }

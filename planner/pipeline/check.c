@@ -357,9 +357,7 @@ static xm_status_t advance(checker_t *checker, int device)
         const ap_schedule_op_t *op = &schedule->ops[device][*next];
 
         status = check_version(checker, op, device, *next);
-        if (status == XM_OK) {
-            status = check_memory(checker, op, device, *next);
-        }
+        XM_THEN(status, check_memory(checker, op, device, *next));
         finish(checker, op);
         ++*next;
     }
@@ -437,9 +435,7 @@ xm_status_t ap_schedule_check(const ap_schedule_t *schedule, const int64_t *limi
     } else {
         status = XM_NO_MEMORY("checking a schedule");
     }
-    if (status == XM_OK) {
-        status = check_order(&checker);
-    }
+    XM_THEN(status, check_order(&checker));
     xm_arena_clear(&checker.arena);
     return status;
 }

@@ -430,12 +430,8 @@ xm_status_t ap_schedule_create(const ap_schedule_params_t *params, ap_schedule_t
     XM_NEED_MEMORY(schedule, "a schedule");
     set_numbers(params, schedule);
     status = check_fit(schedule);
-    if (status == XM_OK) {
-        status = allocate(schedule);
-    }
-    if (status == XM_OK) {
-        status = fill_bytes(params, schedule);
-    }
+    XM_THEN(status, allocate(schedule));
+    XM_THEN(status, fill_bytes(params, schedule));
     for (int device = 0; device < schedule->devices && status == XM_OK; ++device) {
         status = write_device(schedule, device);
     }

@@ -566,16 +566,12 @@ xm_status_t ap_pipeline_simulate(const ap_schedule_t *schedule, const ap_pipelin
     XM_TRY(ap_pipeline_times_check(schedule, times));
     status = ap_wake_queue_init(&simulation.queue, 3 * schedule->devices + 2 * times->skip_count,
                                 &simulation.arena);
-    if (status == XM_OK) {
-        status = ap_pipeline_share_create(2 * (schedule->devices + times->skip_count), times->uses,
-                                          times->use_count, &simulation.share);
-    }
+    XM_THEN(status, ap_pipeline_share_create(2 * (schedule->devices + times->skip_count),
+                                             times->uses, times->use_count, &simulation.share));
     if (status == XM_OK && !allocate(&simulation)) {
         status = XM_NO_MEMORY("simulating a schedule");
     }
-    if (status == XM_OK) {
-        status = run_all(&simulation);
-    }
+    XM_THEN(status, run_all(&simulation));
     if (status == XM_OK) {
         sum_up(&simulation);
         *run = simulation.run;

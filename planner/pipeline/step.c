@@ -205,12 +205,8 @@ static xm_status_t simulate(const ap_pipeline_step_t *step, const arrays_t *arra
     ap_schedule_t *schedule = NULL;
     xm_status_t status = ap_schedule_create(&params, &schedule);
 
-    if (status == XM_OK) {
-        status = ap_schedule_check(schedule, NULL);
-    }
-    if (status == XM_OK) {
-        status = ap_pipeline_simulate(schedule, &times, run);
-    }
+    XM_THEN(status, ap_schedule_check(schedule, NULL));
+    XM_THEN(status, ap_pipeline_simulate(schedule, &times, run));
     if (status == XM_OK) {
         *result = schedule;
     } else {

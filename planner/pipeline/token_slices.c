@@ -247,9 +247,7 @@ static xm_status_t cut_evenly(const double time[TERMS], int tokens, int count,
     for (int i = 0; i < count && status == XM_OK; ++i) {
         ends[i] = i + 1;
     }
-    if (status == XM_OK) {
-        status = make_slices(time, ends, count, tokens / count, slices);
-    }
+    XM_THEN(status, make_slices(time, ends, count, tokens / count, slices));
     free(ends);
     return status;
 }
@@ -276,10 +274,8 @@ xm_status_t ap_token_slices_load(const char *path, int stages, int micro_batches
         }
     }
     *slices = (ap_token_slices_t){.stages = stages, .micro_batches = micro_batches};
-    if (status == XM_OK) {
-        status = count > 0 ? cut_evenly(time, tokens, count, slices)
-                           : ap_token_slices_find(time, tokens, unit, slices);
-    }
+    XM_THEN(status, count > 0 ? cut_evenly(time, tokens, count, slices)
+                              : ap_token_slices_find(time, tokens, unit, slices));
     free(rows);
     return status;
 }

@@ -35,9 +35,7 @@ static void no_memory(reader_t *r)
 
 static void unpack_failed(reader_t *r, const char *place, const json_error_t *error)
 {
-    if (r->status == XM_OK) {
-        r->status = XM_MALFORMED("%s: %s", place, error->text);
-    }
+    XM_THEN(r->status, XM_MALFORMED("%s: %s", place, error->text));
 }
 
 /* Takes over a number that counts layers, devices or micro-batches. */

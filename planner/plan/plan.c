@@ -174,9 +174,7 @@ static xm_status_t check_host_order(const ap_plan_t *plan)
         }
         *first = i + 1;
     }
-    if (status == XM_OK) {
-        status = check_ranks_in_order(plan);
-    }
+    XM_THEN(status, check_ranks_in_order(plan));
     free(place);
     return status;
 }
@@ -211,9 +209,7 @@ static xm_status_t check_plan(const ap_plan_t *plan)
     xm_status_t status = check_info(plan);
     int *taken;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     taken = calloc((size_t)plan->info.hosts * (size_t)plan->info.devices_per_host, sizeof(*taken));
     XM_NEED_MEMORY(taken, "the plan");
     for (int i = 0; i < plan->stage_count && status == XM_OK; ++i) {
@@ -223,12 +219,8 @@ static xm_status_t check_plan(const ap_plan_t *plan)
     for (int i = 0; i < plan->boundary_count && status == XM_OK; ++i) {
         status = ap_plan_check_boundary(plan, i);
     }
-    if (status == XM_OK) {
-        status = check_recompute(plan);
-    }
-    if (status == XM_OK) {
-        status = check_host_order(plan);
-    }
+    XM_THEN(status, check_recompute(plan));
+    XM_THEN(status, check_host_order(plan));
     if (status == XM_OK &&
         plan->stages[plan->stage_count - 1].last_layer + 1 != plan->info.layers) {
         return XM_MALFORMED("the stages end at layer %d of a model of %d layers",
@@ -274,12 +266,8 @@ static xm_status_t plan_from_document(json_t *document, ap_plan_t **result)
     }
     plan->document = document;
     status = set_digest(plan);
-    if (status == XM_OK) {
-        status = ap_plan_from_json(plan);
-    }
-    if (status == XM_OK) {
-        status = check_plan(plan);
-    }
+    XM_THEN(status, ap_plan_from_json(plan));
+    XM_THEN(status, check_plan(plan));
     if (status != XM_OK) {
         ap_plan_destroy(plan);
         return status;

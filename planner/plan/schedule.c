@@ -165,9 +165,7 @@ static xm_status_t run_plan(const ap_plan_t *plan, const ap_plan_simulation_t *s
             status = xm_error_prefix(status, "resharding %d", i);
         }
     }
-    if (status == XM_OK) {
-        status = ap_pipeline_step_run(step, schedule, run);
-    }
+    XM_THEN(status, ap_pipeline_step_run(step, schedule, run));
 
 clear:
     xm_arena_clear(&arena);
@@ -214,12 +212,8 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
         return run_plan(plan, simulation, NULL, &step, schedule, run);
     }
     status = ap_plan_view_open(plan, simulation->profile, &view);
-    if (status == XM_OK) {
-        status = ap_cross_mesh_create(view.profile, &cross_mesh);
-    }
-    if (status == XM_OK) {
-        status = run_plan(view.plan, simulation, cross_mesh, &step, schedule, run);
-    }
+    XM_THEN(status, ap_cross_mesh_create(view.profile, &cross_mesh));
+    XM_THEN(status, run_plan(view.plan, simulation, cross_mesh, &step, schedule, run));
     ap_cross_mesh_destroy(cross_mesh);
     ap_plan_view_close(&view);
     return status;
@@ -327,9 +321,7 @@ static xm_status_t rebuild(const ap_plan_t *plan, const ap_schedule_t *schedule,
     params.info.step = 1e-9 * (double)run->step_ns;
     params.info.bound = 0.0;
     params.stages = stages;
-    if (status == XM_OK) {
-        status = ap_plan_create(&params, result);
-    }
+    XM_THEN(status, ap_plan_create(&params, result));
     free(stages);
     return status;
 }
@@ -353,9 +345,7 @@ static xm_status_t reschedule(const ap_plan_t *plan, ap_schedule_kind_t kind, co
     }
     simulation.kind = kind;
     status = ap_plan_simulate(plan, &simulation, &schedule, &run);
-    if (status == XM_OK) {
-        status = rebuild(plan, schedule, run, terms, result);
-    }
+    XM_THEN(status, rebuild(plan, schedule, run, terms, result));
     ap_pipeline_run_destroy(run);
     ap_schedule_destroy(schedule);
     return status;

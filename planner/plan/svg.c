@@ -282,9 +282,7 @@ static xm_status_t draw_timeline(const figure_t *figure)
     xm_status_t status = ap_schedule_find(info->schedule, &simulation.kind);
     char text[TEXT];
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     simulation.micro_batches = shown_batches(figure, simulation.kind);
     simulation.batches = 1;
     XM_TRY(ap_plan_simulate(figure->plan, &simulation, &schedule, &run));

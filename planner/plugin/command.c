@@ -230,9 +230,7 @@ static xm_status_t listen_to(asked_t *asked)
         if (ready > 0 && ends[1].revents != 0 && status == XM_OK) {
             status = take(asked, WORDS);
         }
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(status);
     }
 }
 
@@ -301,12 +299,8 @@ static xm_status_t ask(asked_t *asked, const char *command, const char *request)
     if (status == XM_OK && asked->answer == NULL) {
         status = XM_NO_MEMORY("the %s", asked->name);
     }
-    if (status == XM_OK) {
-        status = start(asked, command);
-    }
-    if (status == XM_OK) {
-        status = listen_to(asked);
-    }
+    XM_THEN(status, start(asked, command));
+    XM_THEN(status, listen_to(asked));
     end(asked);
     if (asked->answer != NULL && fclose(asked->answer) != 0 && status == XM_OK) {
         status = XM_NO_MEMORY("the plan of the %s", asked->name);
@@ -332,9 +326,7 @@ xm_status_t ap_planner_command_plan(const char *command, const ap_planner_params
     asked.seconds = own.params.time_limit > 0.0 ? own.params.time_limit : PLAN_SECONDS;
     asked.deadline = xm_clock_seconds() + asked.seconds;
     status = ask(&asked, command, request);
-    if (status == XM_OK) {
-        status = read_plan(&asked, plan);
-    }
+    XM_THEN(status, read_plan(&asked, plan));
     free(asked.text);
     free(request);
     return status;

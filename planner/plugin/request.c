@@ -85,15 +85,9 @@ xm_status_t ap_planner_request_text(const ap_planner_params_t *params, char **te
     char *profile = NULL;
     xm_status_t status = ap_planner_setup_open(params, 0.0, &setup);
 
-    if (status == XM_OK) {
-        status = ap_planner_check_counts(&setup);
-    }
-    if (status == XM_OK) {
-        status = xm_cluster_profile_to_text(params->profile, &profile);
-    }
-    if (status == XM_OK) {
-        status = model_json(&setup, &model);
-    }
+    XM_THEN(status, ap_planner_check_counts(&setup));
+    XM_THEN(status, xm_cluster_profile_to_text(params->profile, &profile));
+    XM_THEN(status, model_json(&setup, &model));
     if (status == XM_OK) {
         document = json_pack("{s:s, s:i, s:o, s:o, s:o}", "format", format_name, "version",
                              AP_REQUEST_VERSION, "model", model, "cluster", parsed(profile),
@@ -241,9 +235,7 @@ xm_status_t ap_planner_request_parse(const char *text, size_t length, ap_planner
     xm_status_t status = xm_json_parse(source_name, text, length, &document);
 
     *request = (ap_planner_request_t){.params = start};
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     status = read_document(document, request);
     json_decref(document);
     if (status != XM_OK) {

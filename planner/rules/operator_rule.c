@@ -32,9 +32,7 @@ void operator_rule_fail(operator_rule_t *rule, const char *format, ...)
 
 static void note_no_memory(operator_rule_t *rule)
 {
-    if (rule->status == XM_OK) {
-        rule->status = XM_NO_MEMORY("the rule of an operator");
-    }
+    XM_THEN(rule->status, XM_NO_MEMORY("the rule of an operator"));
 }
 
 /* Grows one list; what is new is zero. */

@@ -49,9 +49,8 @@ xm_status_t ap_host_permutation_open(const ap_planner_setup_t *setup, const int 
         host_permutation->cross_mesh = setup->cross_mesh;
     } else if (status == XM_OK) {
         status = xm_cluster_profile_reorder(profile, order, &host_permutation->profile);
-        if (status == XM_OK) {
-            status = ap_cross_mesh_create(host_permutation->profile, &host_permutation->cross_mesh);
-        }
+        XM_THEN(status,
+                ap_cross_mesh_create(host_permutation->profile, &host_permutation->cross_mesh));
     }
     if (status != XM_OK) {
         ap_host_permutation_close(setup, host_permutation);
@@ -81,9 +80,7 @@ static xm_status_t widen(ap_planner_setup_t *setup, const int *list, int count, 
     xm_status_t status = ap_device_classes_create(params->profile, setup->budget, &classes);
 
     *fit = false;
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     for (int i = 1; i < count && status == XM_OK; ++i) {
         status = ap_device_classes_widen(classes, params->profile, setup->budget,
                                          list + (size_t)i * hosts);

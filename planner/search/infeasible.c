@@ -276,19 +276,13 @@ xm_status_t ap_planner_explain_infeasible(const ap_planner_setup_t *setup, int64
     if (status == XM_ERR_NO_SOLUTION) {
         return blame_stages(setup, micro_batches);
     }
-    if (status == XM_OK) {
-        status = needed_memory(setup, question, &needed);
-    }
+    XM_THEN(status, needed_memory(setup, question, &needed));
     if (status == XM_OK) {
         question.options.memory_limit = needed;
         status = name_fullest(setup, &question, where, sizeof(where));
     }
-    if (status == XM_OK) {
-        status = name_changes(setup, micro_batches, changes, sizeof(changes));
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_THEN(status, name_changes(setup, micro_batches, changes, sizeof(changes)));
+    XM_TRY(status);
     if (setup->memory_reserve > 0.0) {
         (void)snprintf(reserve, sizeof(reserve), " (and %s in reserve)",
                        bytes_text(setup->memory_reserve, more_text));

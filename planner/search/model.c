@@ -49,9 +49,7 @@ xm_status_t ap_planner_model_read(const char *path, const char *const *dims, siz
         ap_layering_describe(made.graph, &made.layering);
     } else {
         status = ap_layering_apply(forward, how, &layered, &made.layering);
-        if (status == XM_OK) {
-            status = ap_elementwise_fuse(layered, &made.graph);
-        }
+        XM_THEN(status, ap_elementwise_fuse(layered, &made.graph));
         status = status == XM_OK ? XM_OK : xm_error_prefix(status, "%s", path);
     }
     if (status == XM_OK) {

@@ -218,9 +218,7 @@ static xm_status_t climb(ap_planner_candidate_t *attempt)
     }
     while (status == XM_OK && better) {
         status = look_around(&climb);
-        if (status == XM_OK) {
-            status = take_step(&climb, &better);
-        }
+        XM_THEN(status, take_step(&climb, &better));
         ap_stage_table_arrange(attempt->one.table, run->host_permutations.items[0].classes,
                                run->host_permutations.items[0].cross_mesh); /* these stay */
         for (int i = 0; i < climb.neighbour_count; ++i) {

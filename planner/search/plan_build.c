@@ -335,15 +335,9 @@ xm_status_t ap_plan_assemble(const ap_plan_recipe_t *recipe, const ap_plan_info_
     for (int i = 0; i < recipe->part_count && status == XM_OK; ++i) {
         status = build_stage(recipe, i, &arena, &stages[i]);
     }
-    if (status == XM_OK) {
-        status = ap_tied_weights_add(recipe, stages);
-    }
-    if (status == XM_OK) {
-        status = build_boundaries(recipe, stages, &arena, boundaries, &skips);
-    }
-    if (status == XM_OK) {
-        status = create_plan(recipe, info, stages, boundaries, skips, plan);
-    }
+    XM_THEN(status, ap_tied_weights_add(recipe, stages));
+    XM_THEN(status, build_boundaries(recipe, stages, &arena, boundaries, &skips));
+    XM_THEN(status, create_plan(recipe, info, stages, boundaries, skips, plan));
     xm_arena_clear(&arena);
     return status;
 }
@@ -387,9 +381,7 @@ xm_status_t ap_plan_build(ap_stage_table_t *table, const ap_inter_op_result_t *r
             ap_stage_table_context(table, first_host, parts[i].query.hosts, config.recompute),
             &parts[i].query, &parts[i].solution);
     }
-    if (status == XM_OK) {
-        status = ap_plan_assemble(&recipe, info, plan);
-    }
+    XM_THEN(status, ap_plan_assemble(&recipe, info, plan));
     for (int i = 0; i < result->stage_count; ++i) {
         ap_stage_solution_destroy(parts[i].solution);
     }

@@ -342,9 +342,7 @@ static xm_status_t try_all(ap_planner_run_t *run)
     int done = 0;
     batch_t batch = {.run = run};
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     run->work = calloc((size_t)run->result.trial_count + 1, sizeof(*run->work));
     if (run->work == NULL || pthread_mutex_init(&batch.mutex, NULL) != 0) {
         return XM_NO_MEMORY("%d trials", run->result.trial_count);
@@ -387,18 +385,10 @@ xm_status_t ap_planner_run_within(const ap_planner_params_t *params, double cap,
         run.deadline = begin + params->time_limit;
         run.first_deadline = begin + 0.1 * params->time_limit;
     }
-    if (status == XM_OK) {
-        status = list_schedules(&run);
-    }
-    if (status == XM_OK) {
-        status = ap_planner_micro_batches(&run.setup, run.micro_batches, &run.count);
-    }
-    if (status == XM_OK) {
-        status = list_orders(&run);
-    }
-    if (status == XM_OK) {
-        status = try_all(&run);
-    }
+    XM_THEN(status, list_schedules(&run));
+    XM_THEN(status, ap_planner_micro_batches(&run.setup, run.micro_batches, &run.count));
+    XM_THEN(status, list_orders(&run));
+    XM_THEN(status, try_all(&run));
     if (status == XM_OK && run.result.plan == NULL && run.stopped) {
         status = xm_error_set(XM_ERR_TIMEOUT, "no plan for %s was found within %g s", params->model,
                               params->time_limit);
@@ -410,9 +400,7 @@ xm_status_t ap_planner_run_within(const ap_planner_params_t *params, double cap,
     } else if (status == XM_OK && run.result.plan == NULL) {
         status = ap_planner_explain_infeasible(&run.setup, most_micro_batches(&run));
     }
-    if (status == XM_OK) {
-        status = note_search(&run);
-    }
+    XM_THEN(status, note_search(&run));
     close_work(&run);
     if (status == XM_OK) {
         run.result.boundaries_simulated =

@@ -121,19 +121,15 @@ static xm_status_t plan_part(parts_t *parts, int hosts, int devices)
     if (parts->kinds > 1) {
         status = xm_cluster_profile_reorder(parts->params->profile, parts->order, &ordered);
     }
-    if (status == XM_OK) {
-        status = xm_cluster_profile_resize(ordered != NULL ? ordered : parts->params->profile,
-                                           hosts, devices, &part);
-    }
+    XM_THEN(status, xm_cluster_profile_resize(ordered != NULL ? ordered : parts->params->profile,
+                                              hosts, devices, &part));
     if (status == XM_OK) {
         params.profile = part;
         params.all_devices = true;
         params.time_limit /= (double)parts->count;
         status = ap_planner_run(&params, &made);
     }
-    if (status == XM_OK) {
-        status = take_in(parts, hosts, devices, &made);
-    }
+    XM_THEN(status, take_in(parts, hosts, devices, &made));
     xm_cluster_profile_destroy(part);
     xm_cluster_profile_destroy(ordered);
     /* A part that is too small has no plan, and none within its share of the time. */
@@ -198,9 +194,7 @@ static xm_status_t run_time(const ap_planner_params_t *params, const ap_planner_
     xm_status_t status = ap_planner_run(params, result);
     double throughput;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     throughput =
         (double)ap_plan_info(result->plan)->global_batch / ap_plan_info(result->plan)->step;
     if (throughput < goal->min_throughput) {
@@ -240,9 +234,7 @@ xm_status_t ap_planner_run_goal(const ap_planner_params_t *params, const ap_plan
         find_kinds(&parts);
         status = check_parts(&parts);
     }
-    if (status == XM_OK) {
-        status = plan_parts(&parts);
-    }
+    XM_THEN(status, plan_parts(&parts));
     if (status != XM_OK) {
         ap_planner_result_clear(result);
         free(rent->host);

@@ -162,9 +162,7 @@ xm_status_t ap_planner_setup_open(const ap_planner_params_t *params, double cap,
     xm_status_t status = check_params(params);
 
     *setup = (ap_planner_setup_t){.params = params};
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     setup->global_batch = params->global_batch > 0 ? params->global_batch : DEFAULT_BATCH;
     XM_TRY(open_graph(setup));
     setup->budget = (ap_memory_budget_t){params->memory_limit, params->memory_reserve, cap};
@@ -221,7 +219,7 @@ xm_status_t ap_planner_graph_open(const ap_planner_setup_t *setup, int64_t micro
     zoo.batch = setup->global_batch / micro_batches;
     if (as_it_is) {
         status = ap_graph_copy_whole(setup->graph, made);
-        status = status == XM_OK ? ap_graph_finish(*made) : status;
+        XM_THEN(status, ap_graph_finish(*made));
     } else if (setup->graph != NULL) {
         status = ap_graph_with_batch(setup->graph, setup->samples, zoo.batch, made);
     } else {

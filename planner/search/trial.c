@@ -72,9 +72,7 @@ static xm_status_t build_plan(const ap_planner_run_t *run, ap_planner_work_t *wo
     if (status == XM_OK && host_permutation != NULL) {
         status = place_plan(run, host_permutation, &plan);
     }
-    if (status == XM_OK) {
-        status = apply_schedule(run, work, one->version_share, &plan);
-    }
+    XM_THEN(status, apply_schedule(run, work, one->version_share, &plan));
     if (status != XM_OK || plan == NULL) {
         return status;
     }
@@ -133,9 +131,8 @@ xm_status_t ap_planner_find_bounds(const ap_planner_run_t *run, ap_stage_table_t
     status =
         ap_stage_table_estimate(table, params->min_stages, params->max_stages, &bounds->objective);
     bounds->step = bounds->objective;
-    if (status == XM_OK) {
-        status = ap_stage_table_bound(table, params->min_stages, params->max_stages, &bounds->step);
-    }
+    XM_THEN(status,
+            ap_stage_table_bound(table, params->min_stages, params->max_stages, &bounds->step));
     return status == XM_ERR_NO_SOLUTION ? XM_OK : status;
 }
 
@@ -178,9 +175,7 @@ xm_status_t ap_planner_slice(ap_planner_candidate_t *attempt,
     status = ap_stage_table_solve(attempt->one.table, run->params->min_stages, most, &found);
     attempt->count = status == XM_OK ? found.stage_count : attempt->count;
     *bound = found.bound;
-    if (status == XM_OK) {
-        status = build_plan(run, work, &attempt->one, host_permutation, &found, better);
-    }
+    XM_THEN(status, build_plan(run, work, &attempt->one, host_permutation, &found, better));
     ap_inter_op_result_clear(&found);
     return status;
 }

@@ -399,9 +399,7 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
             node->parameter_operand[node->parameters++] = o;
         }
     }
-    if (status == XM_OK) {
-        status = ap_strategy_enumerate(&facts.forward.site, &options, &node->strategies);
-    }
+    XM_THEN(status, ap_strategy_enumerate(&facts.forward.site, &options, &node->strategies));
     if (status != XM_OK) {
         facts_close(&facts);
         return status;

@@ -299,16 +299,13 @@ static xm_status_t add_edges(const site_t *x, int tensor)
     readers_t readers;
     xm_status_t status = find_readers(x, tensor, &arena, &readers);
 
-    if (status == XM_OK) {
-        status = ap_reshard_memo_tensor(x->memo, &of->shape,
-                                        ap_graph_tensor_bytes(x->training, tensor), &shared.tensor);
-    }
+    XM_THEN(status,
+            ap_reshard_memo_tensor(x->memo, &of->shape, ap_graph_tensor_bytes(x->training, tensor),
+                                   &shared.tensor));
     shared.runs = readers.most_runs;
     if (status == XM_OK && readers.count > 1 && readers.most_runs <= readers.least_runs) {
         status = add_shared(x, &readers, from, term, &shared);
-        if (status == XM_OK) {
-            status = add_edge(x, &shared, tensor, from, term, node, 0);
-        }
+        XM_THEN(status, add_edge(x, &shared, tensor, from, term, node, 0));
         from = node;
         term = 0;
     }

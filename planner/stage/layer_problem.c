@@ -88,12 +88,8 @@ static xm_status_t make_nodes(const ap_graph_t *training, const ap_layer_ops_t *
         status = ap_layer_node_price(training, ops, mesh, optimizer, rematerialize, space,
                                      problem->arena, node);
         node->tied_again = read_before(training, problem, problem->op_nodes - 1, ops->tied);
-        if (status == XM_OK) {
-            status = make_classes(problem->arena, node);
-        }
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_THEN(status, make_classes(problem->arena, node));
+        XM_TRY(status);
     }
     return XM_OK;
 }
@@ -260,26 +256,18 @@ xm_status_t ap_layer_problem_create(const ap_graph_t *training, int layer, int t
     made->arena = arena;
     made->layer = layer;
     status = list_ops(training, layer, &scratch, &ops);
-    if (status == XM_OK) {
-        status = boundary_specs(training, &ops, mesh, layer - 1, arena, &made->in_specs,
-                                &made->in_count);
-    }
+    XM_THEN(status, boundary_specs(training, &ops, mesh, layer - 1, arena, &made->in_specs,
+                                   &made->in_count));
     if (status == XM_OK) {
         status =
             boundary_specs(training, &ops, mesh, layer, arena, &made->out_specs, &made->out_count);
     }
-    if (status == XM_OK) {
-        status = price_input(training, &ops, mesh, input, rematerialize, made);
-    }
-    if (status == XM_OK) {
-        status = make_nodes(training, &ops, mesh, optimizer, rematerialize, space, made);
-    }
+    XM_THEN(status, price_input(training, &ops, mesh, input, rematerialize, made));
+    XM_THEN(status, make_nodes(training, &ops, mesh, optimizer, rematerialize, space, made));
     for (int n = 0; n < made->nodes && status == XM_OK; ++n) {
         status = add_rests(training, &ops, mesh, memo, rematerialize, made, n);
     }
-    if (status == XM_OK) {
-        status = ap_layer_edges_create(training, &ops, mesh, memo, made);
-    }
+    XM_THEN(status, ap_layer_edges_create(training, &ops, mesh, memo, made));
     xm_arena_clear(&scratch);
     return status;
 }

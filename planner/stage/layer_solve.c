@@ -93,7 +93,7 @@ static xm_status_t make_core(solver_t *solver)
     const ap_layer_problem_t *problem = solver->problem;
     ap_cfn_core_size_t size = {.variables = problem->nodes + 2, .links = problem->edges};
     ap_cfn_core_maker_t maker;
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
     size.values = (size_t)problem->in_count + (size_t)problem->out_count;
     for (int n = 0; n < problem->nodes; ++n) {
@@ -104,10 +104,7 @@ static xm_status_t make_core(solver_t *solver)
     }
     solver->best = xm_arena_get(&solver->arena, (size_t)problem->nodes, sizeof(*solver->best));
     XM_NEED_MEMORY(solver->best, "layer %d", problem->layer);
-    status = ap_cfn_core_begin(&size, &maker);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(ap_cfn_core_begin(&size, &maker));
     for (int n = 0; n < problem->nodes && status == XM_OK; ++n) {
         status = add_node(solver, &maker, n);
     }
@@ -217,9 +214,7 @@ xm_status_t ap_layer_problem_solve(const ap_layer_problem_t *problem,
     solver_t solver = {.problem = problem, .weights = weights};
     xm_status_t status = eliminate(&solver);
 
-    if (status == XM_OK) {
-        status = read_table(&solver, table);
-    }
+    XM_THEN(status, read_table(&solver, table));
     solver_free(&solver);
     return status;
 }

@@ -282,9 +282,7 @@ xm_status_t ap_stage_prefix_get(ap_stage_context_t *context, ap_stage_mesh_t *me
             continue;
         }
         status = table_of(context, mesh, multiplier, first, first + of->rows, &layer);
-        if (status == XM_OK) {
-            status = extend(&context->arena, of, start->in_count, layer);
-        }
+        XM_THEN(status, extend(&context->arena, of, start->in_count, layer));
     }
     *chain = of;
     return status;

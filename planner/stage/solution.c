@@ -474,9 +474,7 @@ xm_status_t ap_stage_solve(ap_stage_context_t *context, const ap_stage_query_t *
     ap_stage_plan_t plan = {0};
     xm_status_t status = ap_stage_plan(context, query, &plan);
 
-    if (status == XM_OK) {
-        status = write_solution(context, &plan, NULL, solution);
-    }
+    XM_THEN(status, write_solution(context, &plan, NULL, solution));
     ap_stage_plan_free(&plan);
     return status;
 }
@@ -509,9 +507,7 @@ xm_status_t ap_stage_solve_assigned(ap_stage_context_t *context, const ap_stage_
             ap_parts_add(&plan.parts, &parts);
         }
     }
-    if (status == XM_OK) {
-        status = write_solution(context, &plan, strategies, solution);
-    }
+    XM_THEN(status, write_solution(context, &plan, strategies, solution));
     ap_stage_plan_free(&plan);
     return status;
 }
@@ -525,15 +521,12 @@ xm_status_t ap_stage_solution_join(ap_stage_solution_t *const *parts, int count,
     ap_stage_solution_t *made;
     ap_stage_cost_t *sum;
     int choices = 0;
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
     for (int i = 0; i < count; ++i) {
         choices += parts[i]->count;
     }
-    status = solution_create(choices, &made);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(solution_create(choices, &made));
     sum = &made->cost;
     *sum = parts[0]->cost;
     for (int i = 0; i < count; ++i) {

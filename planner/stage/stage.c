@@ -86,12 +86,8 @@ xm_status_t ap_stage_context_create(const ap_stage_context_params_t *params,
         status = ap_space_roles(made->training, &made->roles);
         made->space = (ap_layer_space_t){.space = &made->part, .roles = made->roles};
     }
-    if (status == XM_OK) {
-        status = ap_stage_find_tied(made);
-    }
-    if (status == XM_OK) {
-        status = find_distinct(made);
-    }
+    XM_THEN(status, ap_stage_find_tied(made));
+    XM_THEN(status, find_distinct(made));
     if (status != XM_OK) {
         ap_stage_context_destroy(made);
         return status;
@@ -253,9 +249,7 @@ static xm_status_t plan_at(ap_stage_context_t *context, const ap_stage_query_t *
     xm_status_t status =
         ap_stage_improve_ends(context, query, number, (ap_layer_tie_t){0}, plan, &best);
 
-    if (status == XM_OK) {
-        status = ap_stage_try_ties(context, query, number, plan, &best, &least);
-    }
+    XM_THEN(status, ap_stage_try_ties(context, query, number, plan, &best, &least));
     *priced = fmin(best.priced, least);
     /* Costs from here on mean that no strategy divides: the forbidding cost is in the sum. */
     if (status == XM_OK && !(best.priced < AP_COST_INFINITE)) {
@@ -359,9 +353,7 @@ static xm_status_t meet_limit(ap_stage_context_t *context, const ap_stage_query_
         int middle = (fits + too_cheap) / 2;
 
         status = plan_at(context, query, middle, plan, &priced);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(status);
         /* Weak duality: every plan within the limit costs at least this, whatever the price. */
         plan->bound = fmax(plan->bound, priced - plan->cells[0].multiplier->weights.stage_byte *
                                                      query->memory_limit);
@@ -375,9 +367,7 @@ static xm_status_t meet_limit(ap_stage_context_t *context, const ap_stage_query_
             too_cheap = middle;
         }
     }
-    if (status == XM_OK) {
-        status = plan_at(context, query, fits, plan, &priced);
-    }
+    XM_THEN(status, plan_at(context, query, fits, plan, &priced));
     return status == XM_OK ? spend_slack(context, query, too_cheap, plan) : status;
 }
 

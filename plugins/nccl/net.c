@@ -194,9 +194,7 @@ nccl_result_t net_init(nccl_log_t log, nccl_profiler_t profiler)
             plugin_info(NCCL_SUBJECT_INIT | NCCL_SUBJECT_NET, "NET/crossmesh: %s", xm_last_error());
             status = XM_OK;
         }
-        if (status == XM_OK) {
-            status = find_devices();
-        }
+        XM_THEN(status, find_devices());
         net.ready = status == XM_OK;
         if (net.ready) {
             announce();

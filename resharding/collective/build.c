@@ -31,9 +31,7 @@ static int further(const xm_factor_t *factor, int device, int steps)
 
 static void add(builder_t *b, int chunk, int count, int from, int to, bool reduce)
 {
-    if (b->status == XM_OK) {
-        b->status = xm_program_add(b->program, (xm_move_t){chunk, count, from, to, reduce});
-    }
+    XM_THEN(b->status, xm_program_add(b->program, (xm_move_t){chunk, count, from, to, reduce}));
 }
 
 /* Along a factor, each device ends with the part of its place. */
@@ -250,14 +248,10 @@ xm_status_t xm_build_factored(const xm_build_t *build, xm_program_t **program)
     if (status == XM_OK && (int64_t)build->pieces * chunks > INT32_MAX / 8) {
         status = XM_INVALID("%d pieces of %d chunks are too many", build->pieces, chunks);
     }
-    if (status == XM_OK) {
-        status = xm_program_create(build->kind, build->devices,
-                                   build->devices * (build->last == XM_LAST_SWITCH ? 2 : 1),
-                                   build->pieces * chunks, program);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_THEN(status, xm_program_create(build->kind, build->devices,
+                                      build->devices * (build->last == XM_LAST_SWITCH ? 2 : 1),
+                                      build->pieces * chunks, program));
+    XM_TRY(status);
     b.program = *program;
     b.program->ordered = build->last == XM_LAST_PAIRS;
     b.at = malloc((size_t)build->devices * sizeof(*b.at));

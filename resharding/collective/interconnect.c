@@ -106,22 +106,16 @@ static xm_status_t smallest_flow(const xm_interconnect_t *net, double *rate)
         uint64_t value = 0;
         xm_status_t status = xm_flow_create(net->devices, &flow);
 
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(status);
         for (int l = 0; status == XM_OK && l < net->devices * net->devices; ++l) {
             if (net->link[l] > 0) {
                 status = xm_flow_add_edge(flow, l / net->devices, l % net->devices,
                                           (int64_t)ceil(net->link[l] / token));
             }
         }
-        if (status == XM_OK) {
-            status = xm_flow_maximise(flow, 0, to, &value);
-        }
+        XM_THEN(status, xm_flow_maximise(flow, 0, to, &value));
         xm_flow_destroy(flow);
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(status);
         *rate = fmin(*rate, (double)value * token);
     }
     return XM_OK;

@@ -173,12 +173,8 @@ xm_status_t xm_build_packed_trees(const xm_interconnect_t *interconnect, int pie
     } else if (arena.failed) {
         status = XM_NO_MEMORY("packing trees of %zu devices", n);
     }
-    if (status == XM_OK) {
-        status = search(&p, rate);
-    }
-    if (status == XM_OK) {
-        status = emit(&p, pieces, program);
-    }
+    XM_THEN(status, search(&p, rate));
+    XM_THEN(status, emit(&p, pieces, program));
     if (status < 0) {
         xm_program_destroy(*program);
         *program = NULL;

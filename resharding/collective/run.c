@@ -106,7 +106,7 @@ static void end_move(slot_t *slot, xm_status_t status)
     run->since = xm_worker_now(run->worker);
     run->sends -= sends(slot);
     if (status < 0) {
-        run->status = run->status == XM_OK ? status : run->status;
+        XM_THEN(run->status, status);
         return;
     }
     if (slot->staging != NULL) {

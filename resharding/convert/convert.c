@@ -186,15 +186,9 @@ static xm_status_t convert_there(const xm_memory_place_t *place, const xm_conver
 
     args.items = high * args.units;
     status = xm_memory_cuda_of(place, &space);
-    if (status == XM_OK) {
-        status = xm_memory_queue_create(space, &queue);
-    }
-    if (status == XM_OK) {
-        status = xm_memory_queue_launch(queue, &kernels, names[step], &args, args.items);
-    }
-    if (status == XM_OK) {
-        status = xm_memory_queue_finish(queue, timeout);
-    }
+    XM_THEN(status, xm_memory_queue_create(space, &queue));
+    XM_THEN(status, xm_memory_queue_launch(queue, &kernels, names[step], &args, args.items));
+    XM_THEN(status, xm_memory_queue_finish(queue, timeout));
     xm_memory_queue_destroy(queue);
     xm_memory_space_destroy(space);
     return status;
@@ -256,9 +250,7 @@ xm_status_t xm_convert(const xm_convert_params_t *params, xm_convert_step_t step
         xm_status_t status = check_memory(params, step);
         xm_memory_place_t place;
 
-        if (status < 0) {
-            return status;
-        }
+        XM_TRY(status);
         xm_memory_recognise(&memory, 1, &place);
         if (place.kind == XM_MEMORY_CUDA) {
             return convert_there(&place, params, step);

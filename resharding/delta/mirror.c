@@ -30,9 +30,7 @@ static xm_status_t open_tile(xm_mirrors_t *self, mirrored_t *tile)
 {
     const size_t bits = xm_changes_words(tile->elements) * sizeof(uint64_t);
     xm_status_t status = xm_memory_allocate_pinned(self->space, tile->about.bytes, &tile->mirror);
-    if (status == XM_OK) {
-        status = xm_memory_allocate_pinned(self->space, bits, &tile->bits);
-    }
+    XM_THEN(status, xm_memory_allocate_pinned(self->space, bits, &tile->bits));
     if (status == XM_OK) {
         memset(tile->bits, 0, bits);
     }
@@ -62,14 +60,12 @@ xm_status_t xm_mirrors_create(const xm_mirrored_t *tiles, int count, xm_mirrors_
         }
         if (self->space == NULL) {
             status = xm_memory_cuda_of(&place, &self->space);
-            if (status == XM_OK) {
-                status = xm_memory_queue_create(self->space, &self->queue);
-            }
+            XM_THEN(status, xm_memory_queue_create(self->space, &self->queue));
         } else if (place.device != self->space->device) {
             status = XM_UNSUPPORTED("tiles lie on devices %d and %d: one rank has one",
                                     self->space->device, place.device);
         }
-        status = status == XM_OK ? open_tile(self, &self->tiles[t]) : status;
+        XM_THEN(status, open_tile(self, &self->tiles[t]));
     }
     if (status < 0) {
         xm_mirrors_destroy(self);

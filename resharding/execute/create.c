@@ -172,18 +172,12 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
     created->chunk_ran = params->chunk_ran;
     created->arg = params->arg;
     status = make_tensors(created);
-    if (status == XM_OK) {
-        status = xm_executor_list_hops(created);
-    }
-    if (status == XM_OK) {
-        status = xm_executor_make_lanes(created);
-    }
+    XM_THEN(status, xm_executor_list_hops(created));
+    XM_THEN(status, xm_executor_make_lanes(created));
     if (status == XM_OK && created->verify == XM_VERIFY_CHUNK) {
         status = make_proven(created);
     }
-    if (status == XM_OK) {
-        status = xm_forwards_create(created, params->changes != NULL);
-    }
+    XM_THEN(status, xm_forwards_create(created, params->changes != NULL));
     if (status == XM_OK && params->turns) {
         status = xm_turns_create(created, params->turn_ahead, &created->turns);
     }
@@ -191,15 +185,9 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
         xm_executor_take_buffers(created, buffers);
         status = xm_device_find(created);
     }
-    if (status == XM_OK) {
-        status = xm_executor_register_buffers(created, buffers);
-    }
-    if (status == XM_OK) {
-        status = make_carriers(created, params);
-    }
-    if (status == XM_OK) {
-        status = xm_executor_make_staging(created, params->memory_limit);
-    }
+    XM_THEN(status, xm_executor_register_buffers(created, buffers));
+    XM_THEN(status, make_carriers(created, params));
+    XM_THEN(status, xm_executor_make_staging(created, params->memory_limit));
     if (status < 0) {
         xm_executor_destroy(created);
         return status;

@@ -120,13 +120,9 @@ xm_status_t xm_executor_check_buffers(const xm_executor_params_t *params,
 
     for (int t = 0; status == XM_OK && t < xm_plan_tensors(params->plan); ++t) {
         status = check_buffer(params, t, false, buffers[t].src, buffers[t].src_bytes);
-        if (status == XM_OK) {
-            status = check_buffer(params, t, true, buffers[t].dst, buffers[t].dst_bytes);
-        }
+        XM_THEN(status, check_buffer(params, t, true, buffers[t].dst, buffers[t].dst_bytes));
     }
-    if (status == XM_OK) {
-        status = list_regions(params->plan, rank, buffers, &regions, &count);
-    }
+    XM_THEN(status, list_regions(params->plan, rank, buffers, &regions, &count));
     if (status == XM_OK) {
         status = check_overlaps(params->plan, rank, regions, count);
         free(regions);

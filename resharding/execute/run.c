@@ -97,9 +97,7 @@ xm_status_t xm_executor_delivered(const xm_executor_t *executor, void **bytes, s
                                      hop->end - hop->first);
         }
     }
-    if (status == XM_OK) {
-        status = xm_delivery_write(&delivery, executor->plan, bytes, length);
-    }
+    XM_THEN(status, xm_delivery_write(&delivery, executor->plan, bytes, length));
     xm_delivery_clear(&delivery);
     return status;
 }

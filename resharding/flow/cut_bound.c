@@ -260,9 +260,7 @@ static xm_status_t find_tighter(const xm_cut_bound_t *cut_bound, int64_t ns, boo
             status = xm_flow_add_edge(flow, g, cut_bound->groups + holder[i], group->bytes);
         }
     }
-    if (status == XM_OK) {
-        status = xm_flow_maximise(flow, source, sink, &value);
-    }
+    XM_THEN(status, xm_flow_maximise(flow, source, sink, &value));
     for (int n = 0; status == XM_OK && n < cut_bound->nodes; ++n) {
         in_set[n] = xm_flow_on_source_side(flow, cut_bound->groups + n);
     }

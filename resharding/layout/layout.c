@@ -260,13 +260,8 @@ static xm_status_t build(const xm_mesh_t *mesh, const xm_spec_t *spec, xm_partit
     xm_layout_t *created;
     xm_status_t status;
 
-    status = xm_spec_check(spec, mesh);
-    if (status == XM_OK) {
-        status = check_shape(spec, shape);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_spec_check(spec, mesh));
+    XM_TRY(check_shape(spec, shape));
     created = calloc(1, sizeof(*created));
     XM_NEED_MEMORY(created, "a layout");
     atomic_init(&created->references, 1);
@@ -277,9 +272,7 @@ static xm_status_t build(const xm_mesh_t *mesh, const xm_spec_t *spec, xm_partit
         created->shape[d] = shape[d];
         status = cut_dimension(created, d, cuts != NULL ? cuts[d] : NULL);
     }
-    if (status == XM_OK) {
-        status = list_replicas(created);
-    }
+    XM_THEN(status, list_replicas(created));
     if (status < 0) {
         xm_layout_destroy(created);
         return status;
@@ -351,9 +344,7 @@ xm_status_t xm_layout_pack_innermost(const xm_layout_t *layout, int per_byte, xm
     int64_t shape[XM_MAX_DIMS], *bytes;
     int inner = layout->spec.dims - 1;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     if (per_byte == 1) {
         return xm_layout_clone(layout, packed);
     }

@@ -130,9 +130,7 @@ xm_status_t xm_mesh_create(int axes, const int *sizes, const int *ranks, xm_mesh
         stride *= sizes[a];
     }
     status = allocate_ranks(created);
-    if (status == XM_OK) {
-        status = place_ranks(created, ranks);
-    }
+    XM_THEN(status, place_ranks(created, ranks));
     if (status < 0) {
         xm_mesh_destroy(created);
         return status;
@@ -221,17 +219,14 @@ static xm_status_t parse_run(const char *what, const char *token, int *first, in
     char copy[32];
     char *dash;
     int64_t value;
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
     (void)snprintf(copy, sizeof(copy), "%s", token);
     dash = strchr(copy, '-');
     if (dash != NULL) {
         *dash = '\0';
     }
-    status = xm_text_parse_int(what, copy, 0, INT32_MAX - 1, &value);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(xm_text_parse_int(what, copy, 0, INT32_MAX - 1, &value));
     *first = *last = (int)value;
     if (dash != NULL) {
         status = xm_text_parse_int(what, dash + 1, 0, INT32_MAX - 1, &value);
@@ -255,9 +250,7 @@ xm_status_t xm_rank_list_parse(const char *what, const char *text, int **ranks, 
                                  ? parse_run(what, token, &first, &last)
                                  : XM_MALFORMED("%s: '%s' is not a rank list", what, text);
 
-        if (status == XM_OK) {
-            status = append_run(what, first, last, &list, &length);
-        }
+        XM_THEN(status, append_run(what, first, last, &list, &length));
         if (status < 0) {
             free(list);
             return status;
@@ -273,24 +266,17 @@ xm_status_t xm_mesh_parse(const char *shape, const char *ranks, int first_rank, 
 {
     int sizes[XM_MAX_AXES], axes = 0, size = 0, count = 0;
     int *list = NULL;
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
     XM_NEED_ARGUMENTS(shape, mesh);
-    status = parse_shape(shape, &axes, sizes);
-    if (status == XM_OK) {
-        status = check_sizes(axes, sizes, &size);
-    }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(parse_shape(shape, &axes, sizes));
+    XM_TRY(check_sizes(axes, sizes, &size));
     if (ranks != NULL) {
         status = xm_rank_list_parse("rank list", ranks, &list, &count);
     } else {
         status = append_run("rank list", first_rank, first_rank + size - 1, &list, &count);
     }
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     if (count != size) {
         status = XM_INVALID("mesh %s needs %d ranks, the list names %d", shape, size, count);
         goto free_list;

@@ -158,12 +158,9 @@ xm_status_t xm_unit_tasks_create(const xm_layout_t *src, const xm_layout_t *dst,
     int dims = xm_layout_dims(src);
     int64_t total = 1;
     xm_unit_task_t *created = NULL;
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
-    status = check_same_tensor(src, dst);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(check_same_tensor(src, dst));
     memset(axes, 0, sizeof(axes));
     for (int d = 0; status == XM_OK && d < dims; ++d) {
         status = refine(src, dst, d, &axes[d]);

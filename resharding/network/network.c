@@ -241,9 +241,7 @@ static xm_status_t count_groups(xm_network_params_t *params, int *hosts, int *ra
     if (status == XM_OK && params->rack_of_host != NULL) {
         status = check_groups("host", "rack", params->rack_of_host, *hosts, racks);
     }
-    if (status == XM_OK) {
-        status = check_rates(params, *hosts);
-    }
+    XM_THEN(status, check_rates(params, *hosts));
     if (status == XM_OK && params->nics_per_host != 0) {
         status = xm_network_deal_nics(params, *hosts, dealt);
     }

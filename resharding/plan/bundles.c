@@ -209,12 +209,8 @@ xm_status_t xm_bundles_create(const xm_scheduling_t *s, double single, bool near
                                  &bundles->own_lanes);
         bundles->lanes = &bundles->own_lanes;
     }
-    if (status == XM_OK) {
-        status = bundle_lanes(&m);
-    }
-    if (status == XM_OK) {
-        status = list_entries(&m);
-    }
+    XM_THEN(status, bundle_lanes(&m));
+    XM_THEN(status, list_entries(&m));
     if (status == XM_OK) {
         bundles->wide = malloc((size_t)bundles->count + 1);
         status = bundles->wide != NULL ? XM_OK : no_memory(&m);
@@ -223,9 +219,7 @@ xm_status_t xm_bundles_create(const xm_scheduling_t *s, double single, bool near
         bundles->demands[d].bytes = bundles->bytes[2 * d] + bundles->bytes[2 * d + 1];
         bundles->wide[d] = find_wide(&m, d);
     }
-    if (status == XM_OK) {
-        status = order_bundles(s, bundles);
-    }
+    XM_THEN(status, order_bundles(s, bundles));
     free(m.bundle);
     xm_index_clear(&m.index);
     if (status < 0) {

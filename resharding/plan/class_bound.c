@@ -112,18 +112,12 @@ static xm_status_t bound_rails(const xm_classes_t *classes, const xm_network_t *
         rates[rails + r] = xm_network_rail_ingress(network, r);
     }
     status = xm_cut_bound_create(rails, rates, &out);
-    if (status == XM_OK) {
-        status = xm_cut_bound_create(rails, rates + rails, &in);
-    }
+    XM_THEN(status, xm_cut_bound_create(rails, rates + rails, &in));
     for (int64_t k = 0; status == XM_OK && k < classes->count; ++k) {
         status = add_rails(&classes->classes[k], network, list, out, in);
     }
-    if (status == XM_OK) {
-        status = xm_cut_bound_time(out, &send_ns);
-    }
-    if (status == XM_OK) {
-        status = xm_cut_bound_time(in, &receive_ns);
-    }
+    XM_THEN(status, xm_cut_bound_time(out, &send_ns));
+    XM_THEN(status, xm_cut_bound_time(in, &receive_ns));
     if (status == XM_OK) {
         xm_bound_set_rails(bound, send_ns, receive_ns);
     }

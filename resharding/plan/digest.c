@@ -110,7 +110,7 @@ static xm_status_t put_tensors(sink_t *sink, const xm_plan_t *plan)
 
         put(sink, tensor->element_size);
         status = put_layout(sink, tensor->src, tensor->src_index);
-        status = status == XM_OK ? put_layout(sink, tensor->dst, tensor->dst_index) : status;
+        XM_THEN(status, put_layout(sink, tensor->dst, tensor->dst_index));
     }
     return status;
 }

@@ -275,9 +275,7 @@ static xm_status_t make_group(making_t *m, const options_t *group, int64_t count
 
         range->first = m->lanes->count;
         status = add_singles(m, class, single);
-        if (status == XM_OK) {
-            status = add_lanes(m, class, start, &stretch);
-        }
+        XM_THEN(status, add_lanes(m, class, start, &stretch));
         start += class->bytes - single;
         range->end = m->lanes->count;
     }

@@ -433,12 +433,8 @@ xm_status_t xm_pieces_cut(xm_pieces_t *pieces, const xm_plan_t *plan, const xm_p
         memset(c.next, 0, (size_t)numbers * sizeof(*c.next));
         status = list_spans(&c);
     }
-    if (status == XM_OK) {
-        status = cut_tasks(&c);
-    }
-    if (status == XM_OK) {
-        status = finish(&c);
-    }
+    XM_THEN(status, cut_tasks(&c));
+    XM_THEN(status, finish(&c));
     for (int l = 0; c.tile_of != NULL && l < plan->layout_count; ++l) {
         free(c.tile_of[l]);
     }

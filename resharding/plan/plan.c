@@ -301,12 +301,8 @@ static xm_status_t plan_tasks(xm_plan_t *plan, const xm_plan_params_t *params)
     xm_bound_t bound;
     xm_status_t status = list_tasks(plan);
 
-    if (status == XM_OK) {
-        status = xm_classes_create(plan, params->network, &classes);
-    }
-    if (status == XM_OK) {
-        status = xm_classes_bound(&classes, params->network, &bound);
-    }
+    XM_THEN(status, xm_classes_create(plan, params->network, &classes));
+    XM_THEN(status, xm_classes_bound(&classes, params->network, &bound));
     if (status == XM_OK) {
         plan->bound_ns = bound.ns;
         status = xm_schedule(plan, params, &classes);
@@ -333,20 +329,14 @@ xm_status_t xm_plan_create(const xm_plan_params_t *given, xm_plan_t **plan)
     created->seed = params->seed;
     created->node_budget = params->node_budget;
     status = add_tensors(created, params);
-    if (status == XM_OK) {
-        status = xm_plan_number_layouts(created);
-    }
+    XM_THEN(status, xm_plan_number_layouts(created));
     if (status == XM_OK) {
         count_ranks(created);
         status = xm_plan_take_network(created, params->network);
     }
-    if (status == XM_OK) {
-        status = xm_regular_fits(created, params) ? xm_regular_create(created, params)
-                                                  : plan_tasks(created, params);
-    }
-    if (status == XM_OK) {
-        status = xm_plan_finish(created);
-    }
+    XM_THEN(status, xm_regular_fits(created, params) ? xm_regular_create(created, params)
+                                                     : plan_tasks(created, params));
+    XM_THEN(status, xm_plan_finish(created));
     if (status < 0) {
         xm_plan_destroy(created);
         return status;

@@ -226,12 +226,8 @@ xm_status_t xm_schedule(xm_plan_t *plan, const xm_plan_params_t *params,
     s.strategy = malloc((size_t)plan->task_count + 1);
     XM_NEED_MEMORY(s.strategy, "scheduling %" PRId64 " unit tasks", plan->task_count);
     status = xm_lanes_create(plan, params->network, classes, 0, false, &s.lanes);
-    if (status == XM_OK) {
-        status = xm_lanes_single(params->network, classes, &s.single);
-    }
-    if (status == XM_OK) {
-        status = choose(&s);
-    }
+    XM_THEN(status, xm_lanes_single(params->network, classes, &s.single));
+    XM_THEN(status, choose(&s));
     xm_bundles_clear(&bundles);
     xm_lanes_clear(&s.lanes);
     free(s.strategy);

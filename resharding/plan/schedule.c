@@ -354,13 +354,9 @@ static xm_status_t fill_builder(xm_scheduling_t *s, const xm_way_t *way)
     /* Work inside hosts comes first for every scheduler: it costs no NIC and settles
      * which ranks have what. */
     status = xm_emit_local(&emitter, s->asked);
-    if (status == XM_OK) {
-        status = parts ? xm_schedule_parts(s, s->bundles, &emitter)
-                       : schedule_whole(s, way->scheduler, &emitter);
-    }
-    if (status == XM_OK) {
-        status = xm_builder_number_hops(&plan->builder);
-    }
+    XM_THEN(status, parts ? xm_schedule_parts(s, s->bundles, &emitter)
+                          : schedule_whole(s, way->scheduler, &emitter));
+    XM_THEN(status, xm_builder_number_hops(&plan->builder));
     /* Pieces of tasks are simulated when they are transfers of their tasks (without.c). */
     if (status == XM_OK && plan->sides == NULL) {
         status = xm_simulate_until(plan, s->params->network, s->limit_ns, &plan->makespan_ns);

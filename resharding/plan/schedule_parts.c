@@ -274,9 +274,7 @@ static xm_status_t choose_receiver(parts_t *p, const xm_entry_t *entry, int rail
             p->bundles->message == 0) {
             transfer->end = transfer->first + room / size;
         }
-        if (status == XM_OK) {
-            status = note_arrival(p, &inner, head, (transfer->end - transfer->first) * size);
-        }
+        XM_THEN(status, note_arrival(p, &inner, head, (transfer->end - transfer->first) * size));
     }
     xm_chain_take(p->emitter, &inner, head, (transfer->end - transfer->first) * size);
     *receiver = inner.ranks[head];
@@ -340,9 +338,7 @@ static xm_status_t emit_entry(parts_t *p, const piece_t *piece, const xm_entry_t
         status = choose_receiver(p, entry, piece->hop->receiver, &transfer, &receiver);
         /* The count lets later picks spread the work over the devices of the sending rail. */
         p->emitter->sent[transfer.sender] += (transfer.end - transfer.first) * size;
-        if (status == XM_OK) {
-            status = append_sent(p, &transfer, receiver);
-        }
+        XM_THEN(status, append_sent(p, &transfer, receiver));
         part.first = transfer.end;
     }
     return status;

@@ -305,21 +305,16 @@ xm_status_t xm_classes_create(const xm_plan_t *plan, const xm_network_t *network
     }
     for (int i = 0; status == XM_OK && plan->sides == NULL && i < plan->tensor_count; ++i) {
         status = intern_tiles(&c, plan->tensors[i].src, &c.set_of[plan->tensors[i].src_index]);
-        if (status == XM_OK) {
-            status = intern_tiles(&c, plan->tensors[i].dst, &c.set_of[plan->tensors[i].dst_index]);
-        }
+        XM_THEN(status,
+                intern_tiles(&c, plan->tensors[i].dst, &c.set_of[plan->tensors[i].dst_index]));
     }
     for (int64_t t = 0; status == XM_OK && t < plan->task_count; ++t) {
         int src = 0, dst = 0;
 
         status = find_sets(&c, t, &src, &dst);
-        if (status == XM_OK) {
-            status = find_class(&c, src, dst, &classes->class_of[t]);
-        }
+        XM_THEN(status, find_class(&c, src, dst, &classes->class_of[t]));
     }
-    if (status == XM_OK) {
-        status = list_tasks(&c);
-    }
+    XM_THEN(status, list_tasks(&c));
     for (int l = 0; c.set_of != NULL && l < plan->layout_count; ++l) {
         free(c.set_of[l]);
     }

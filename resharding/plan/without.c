@@ -126,9 +126,7 @@ static xm_status_t move_layout(const without_t *w, const xm_layout_t *layout, in
         return xm_layout_clone(mover->moved[index], moved);
     }
     status = renumber_mesh(w, xm_layout_mesh(layout), mover);
-    if (status == XM_OK) {
-        status = xm_layout_move(layout, mover->made, moved);
-    }
+    XM_THEN(status, xm_layout_move(layout, mover->made, moved));
     mover->moved[index] = status == XM_OK ? *moved : NULL;
     return status;
 }
@@ -151,9 +149,7 @@ static xm_status_t copy_tensors(const without_t *w)
         status = copy->name != NULL
                      ? move_layout(w, tensor->src, tensor->src_index, &mover, &copy->src)
                      : no_memory(w);
-        if (status == XM_OK) {
-            status = move_layout(w, tensor->dst, tensor->dst_index, &mover, &copy->dst);
-        }
+        XM_THEN(status, move_layout(w, tensor->dst, tensor->dst_index, &mover, &copy->dst));
     }
     xm_mesh_destroy(mover.made);
     free(mover.moved);
@@ -177,9 +173,7 @@ static xm_status_t take_network(const without_t *w)
     } else {
         status = xm_plan_check_time(given, bytes);
     }
-    if (status == XM_OK) {
-        status = xm_plan_take_network(w->rest, given != NULL ? given : own);
-    }
+    XM_THEN(status, xm_plan_take_network(w->rest, given != NULL ? given : own));
     xm_network_destroy(own);
     return status;
 }
@@ -281,9 +275,7 @@ static xm_status_t schedule_pieces(const without_t *w)
     params.node_budget = rest->node_budget;
     params.network = rest->network;
     status = xm_classes_create(&planned, rest->network, &classes);
-    if (status == XM_OK) {
-        status = xm_classes_bound(&classes, rest->network, &bound);
-    }
+    XM_THEN(status, xm_classes_bound(&classes, rest->network, &bound));
     if (status == XM_OK) {
         planned.bound_ns = bound.ns;
         status = xm_schedule(&planned, &params, &classes);

@@ -87,9 +87,7 @@ xm_status_t xm_agreement_post(xm_worker_t *worker, xm_status_t status, const xm_
         self->worker = worker;
         self->start_ns = xm_worker_now(worker);
         self->heads = malloc((size_t)xm_worker_size(worker) * HEAD_SIZE);
-        if (status == XM_OK) {
-            status = xm_agree_describe(plan, dtype, &self->strings, &self->length);
-        }
+        XM_THEN(status, xm_agree_describe(plan, dtype, &self->strings, &self->length));
         if (status < 0) {
             self->strings = strdup(xm_last_error());
             self->length = self->strings != NULL ? strlen(self->strings) + 1 : 0;

@@ -107,12 +107,8 @@ xm_status_t xm_continue_plan(xm_worker_t *worker, const xm_plan_t *plan, int siz
 
     xm_error_save(&own, status);
     status = gather(&self, status, record);
-    if (status == XM_OK) {
-        status = own.status < 0 ? xm_error_restore(&own) : check_parts(&self);
-    }
-    if (status == XM_OK) {
-        status = list_ranks(&self);
-    }
+    XM_THEN(status, own.status < 0 ? xm_error_restore(&own) : check_parts(&self));
+    XM_THEN(status, list_ranks(&self));
     if (status == XM_OK) {
         without.lost = self.lost;
         without.lost_count = self.lost_count;

@@ -130,9 +130,7 @@ static xm_status_t prepare(xm_reshard_t *self, const xm_reshard_params_t *params
     if (self->plan == NULL) {
         status = make_plan(self, params);
     }
-    if (status == XM_OK) {
-        status = take_params(self, params);
-    }
+    XM_THEN(status, take_params(self, params));
     return status == XM_OK ? make_executor(self) : status;
 }
 
@@ -240,9 +238,7 @@ static xm_status_t begin(xm_worker_t *worker, const xm_reshard_params_t *params,
     self->guest.leave = leave;
     intent = describe(params, changes != NULL);
     status = changes != NULL ? changes->made : XM_OK;
-    if (status == XM_OK) {
-        status = intent != NULL ? prepare(self, params) : XM_NO_MEMORY("a reshard");
-    }
+    XM_THEN(status, intent != NULL ? prepare(self, params) : XM_NO_MEMORY("a reshard"));
     status = xm_agreement_post(worker, status, self->plan, intent != NULL ? intent : "",
                                &self->agreement);
     free(intent);
@@ -369,15 +365,11 @@ xm_status_t xm_reshard_continue(xm_worker_t *worker, const xm_reshard_t *failed,
     if (params != NULL) {
         status = XM_PARAMS_COPY(xm_reshard_continue_params_t, &own, params);
     }
-    if (status == XM_OK) {
-        status = xm_reshard_delivered(failed, &bytes, &record.length);
-    }
+    XM_THEN(status, xm_reshard_delivered(failed, &bytes, &record.length));
     record.bytes = bytes;
     status = xm_continue_plan(worker, failed->plan, failed->size, &own, status, &record, &plan);
     free(bytes);
-    if (status == XM_OK) {
-        status = begin(worker, &failed->params, NULL, plan, &self);
-    }
+    XM_THEN(status, begin(worker, &failed->params, NULL, plan, &self));
     return status < 0 ? status : finish(self, rest);
 }
 

@@ -529,9 +529,7 @@ xm_status_t xm_update_commit(xm_update_t *update, int64_t deadline, xm_update_in
         find_rest(update);
     }
     status = agree(update, status);
-    if (status == XM_OK) {
-        status = write_journal(update);
-    }
+    XM_THEN(status, write_journal(update));
     if (status == XM_OK && update->proves) {
         status = agree(update, xm_reshard_verify(update->reshard, deadline));
     }

@@ -92,9 +92,7 @@ static xm_status_t bound_senders(const xm_problem_t *problem, xm_bound_t *bound)
 
         status = xm_cut_bound_add(cut_bound, demand->holders, demand->holder_count, demand->bytes);
     }
-    if (status == XM_OK) {
-        status = xm_cut_bound_time(cut_bound, &bound->send_ns);
-    }
+    XM_THEN(status, xm_cut_bound_time(cut_bound, &bound->send_ns));
     xm_cut_bound_destroy(cut_bound);
     free(rate);
     return status;
@@ -181,9 +179,7 @@ static xm_status_t bound_uplinks(const xm_problem_t *problem, xm_bound_t *bound)
     for (int64_t d = 0; status == XM_OK && d < problem->count; ++d) {
         status = add_to_racks(&racks, &problem->demands[d], d);
     }
-    if (status == XM_OK) {
-        status = xm_cut_bound_time(racks.up, &bound->uplink_ns);
-    }
+    XM_THEN(status, xm_cut_bound_time(racks.up, &bound->uplink_ns));
     for (int r = 0; status == XM_OK && r < count; ++r) {
         int64_t ns = xm_cut_bound_single(uplink, racks.down[r]);
 

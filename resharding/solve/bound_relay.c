@@ -133,9 +133,7 @@ xm_status_t xm_shop_create(const xm_problem_t *problem, xm_shop_t *shop)
     member_t *members;
 
     *shop = (xm_shop_t){.problem = problem, .network = problem->network};
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(status);
     shop->hosts = xm_network_hosts(problem->network);
     shop->group = malloc(count * sizeof(*shop->group));
     shop->member = malloc(count * sizeof(*shop->member));
@@ -305,12 +303,8 @@ static xm_status_t solve(const xm_shop_t *shop, const int64_t *fixed, int64_t ns
     xm_flow_t *flow = NULL;
     xm_status_t status = xm_flow_create(sink + 1, &flow);
 
-    if (status == XM_OK) {
-        status = add_copies(shop, flow, 0, 1, relays);
-    }
-    if (status == XM_OK) {
-        status = add_copies(shop, flow, groups, 0, relays);
-    }
+    XM_THEN(status, add_copies(shop, flow, 0, 1, relays));
+    XM_THEN(status, add_copies(shop, flow, groups, 0, relays));
     /* A host's egress is the only limit; the edges between groups and hosts never bind by
      * themselves. */
     for (int h = 0; status == XM_OK && h < shop->hosts; ++h) {
@@ -323,14 +317,10 @@ static xm_status_t solve(const xm_shop_t *shop, const int64_t *fixed, int64_t ns
      * to the sink, so relays get only what holders cannot send, and no more is relayed
      * than must be.
      */
-    if (status == XM_OK) {
-        status = xm_flow_maximise(flow, source, sink, &value);
-    }
+    XM_THEN(status, xm_flow_maximise(flow, source, sink, &value));
     if (status == XM_OK && relays) {
         status = add_relays(shop, flow);
-        if (status == XM_OK) {
-            status = xm_flow_maximise(flow, source, sink, &more);
-        }
+        XM_THEN(status, xm_flow_maximise(flow, source, sink, &more));
     }
     if (status < 0) {
         xm_flow_destroy(flow);

@@ -25,15 +25,9 @@ xm_status_t xm_schedule_dfs(const xm_problem_t *problem, uint64_t seed, int64_t 
      * as they were. */
     XM_NEED_MEMORY(best, "scheduling %lld demands", (long long)problem->count);
     status = xm_schedule_greedy(problem, seed, best);
-    if (status == XM_OK) {
-        status = xm_steps_makespan(problem, best, &makespan);
-    }
-    if (status == XM_OK) {
-        status = xm_exclusive_create(problem, &x);
-    }
-    if (status == XM_OK) {
-        status = xm_exclusive_bound(x, &bound);
-    }
+    XM_THEN(status, xm_steps_makespan(problem, best, &makespan));
+    XM_THEN(status, xm_exclusive_create(problem, &x));
+    XM_THEN(status, xm_exclusive_bound(x, &bound));
     if (status == XM_OK) {
         proved = makespan <= bound;
     }

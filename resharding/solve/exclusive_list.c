@@ -329,9 +329,7 @@ xm_status_t xm_exclusive_list(const xm_exclusive_t *x, const xm_list_params_t *p
                 .window = INT64_MAX};
     xm_status_t status = allocate(&l);
 
-    if (status == XM_OK) {
-        status = make_waiting(&l.by_sender, x->count, x->senders, x->first_holder, x->holder);
-    }
+    XM_THEN(status, make_waiting(&l.by_sender, x->count, x->senders, x->first_holder, x->holder));
     if (status == XM_OK) {
         status =
             make_waiting(&l.by_receiver, x->count, x->receivers, x->first_receiver, x->receiver);

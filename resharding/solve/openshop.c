@@ -55,10 +55,8 @@ static xm_status_t build_list(xm_openshop_t *o)
     if (o->params->pieces_per_host > 0) {
         pieces = o->params->pieces_per_host;
     }
-    if (status == XM_OK) {
-        status = xm_shop_list(&o->shop, &o->transfers, o->bound_ns / pieces + 1, o->piece_bytes,
-                              recorder);
-    }
+    XM_THEN(status, xm_shop_list(&o->shop, &o->transfers, o->bound_ns / pieces + 1, o->piece_bytes,
+                                 recorder));
     if (status == XM_OK) {
         xm_openshop_offer(o, recorder);
     } else {
@@ -150,9 +148,7 @@ static xm_status_t build_distribution(xm_openshop_t *o)
     bytes = bytes < most ? most : bytes;
     bytes = bytes < (double)o->piece_bytes ? (double)o->piece_bytes : bytes;
     status = xm_shop_distribution(&o->shop, (int64_t)bytes + 1, o->params->seed, &transfers);
-    if (status == XM_OK) {
-        status = xm_recorder_create(&o->shop, &transfers, &recorder);
-    }
+    XM_THEN(status, xm_recorder_create(&o->shop, &transfers, &recorder));
     /* The distribution's order is already a schedule; every transfer is recorded whole. */
     for (int64_t t = 0; status == XM_OK && t < transfers.count; ++t) {
         status = xm_recorder_add(recorder, t, 0, transfers.at[t].bytes);
@@ -234,9 +230,7 @@ static xm_status_t build_split(xm_openshop_t *o, const int64_t *level, bool rela
         ns[h] = level[h] + spare / 6 * share;
     }
     status = split(o, ns, relays, &fits);
-    if (status == XM_OK) {
-        status = o->many ? build_distribution(o) : build_list(o);
-    }
+    XM_THEN(status, o->many ? build_distribution(o) : build_list(o));
     if (status == XM_OK && !o->many && o->transfers.count <= CYCLE_MOST &&
         !xm_openshop_within(o,
                             o->transfers.count <= CYCLE_TRANSFERS ? XM_SHOP_FAIR : XM_SHOP_POOR)) {

@@ -389,9 +389,7 @@ static xm_status_t run(colouring_t *c, const int64_t *weight)
                 join_open(c, s);
             }
         }
-        if (status == XM_OK) {
-            status = advance(c, next_change(c), weight);
-        }
+        XM_THEN(status, advance(c, next_change(c), weight));
     }
     return status;
 }
@@ -413,9 +411,7 @@ xm_status_t xm_shop_colour(const xm_shop_t *shop, const xm_shop_transfers_t *tra
     colouring_t c = {0};
     xm_status_t status = number_hosts(&c, shop, transfers, weight);
 
-    if (status == XM_OK) {
-        status = allocate(&c, transfers->count);
-    }
+    XM_THEN(status, allocate(&c, transfers->count));
     if (status == XM_OK) {
         fill_cells(&c, transfers, weight);
         status = run(&c, weight);

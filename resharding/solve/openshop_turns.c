@@ -207,9 +207,7 @@ static xm_status_t offer_turns(xm_openshop_t *o, const repeated_t *repeated)
     xm_recorder_t *recorder = NULL;
     xm_status_t status = xm_recorder_create(&o->shop, &o->transfers, &recorder);
 
-    if (status == XM_OK) {
-        status = record_turns(recorder, &o->transfers, repeated);
-    }
+    XM_THEN(status, record_turns(recorder, &o->transfers, repeated));
     if (status == XM_OK) {
         xm_openshop_offer(o, recorder);
     } else {
@@ -230,9 +228,7 @@ static xm_status_t colour_turns(xm_openshop_t *o, int64_t turns)
     XM_NEED_MEMORY(weight, "%lld transfers", (long long)o->transfers.count);
     turn_weights(&o->transfers, turns, weight);
     status = xm_shop_colour(&o->shop, &o->transfers, weight, &pieces, &count);
-    if (status == XM_OK) {
-        status = offer_turns(o, &(repeated_t){pieces, count, turns, o->params->turns > 0});
-    }
+    XM_THEN(status, offer_turns(o, &(repeated_t){pieces, count, turns, o->params->turns > 0}));
     free(pieces);
     free(weight);
     return status;
@@ -251,9 +247,7 @@ xm_status_t xm_openshop_turns(xm_openshop_t *o)
     /* More turns than the network needs, as long as there are few hops. */
     even = even < o->params->turns ? even : o->params->turns;
     turns = turns < even ? even : turns;
-    if (status == XM_OK) {
-        status = colour_turns(o, turns);
-    }
+    XM_THEN(status, colour_turns(o, turns));
     for (int tries = 0;
          tries < 2 && status == XM_OK && turns > 1 && !xm_openshop_within(o, XM_SHOP_FAIR);
          ++tries) {

@@ -410,10 +410,8 @@ static xm_status_t fill_fabric(xm_sim_fabric_t *fabric, const xm_sim_fabric_para
     }
     status = copy_groups("rank", "host", params->host_of_rank, fabric->ranks, true,
                          &fabric->host_of_rank, &fabric->hosts);
-    if (status == XM_OK) {
-        status = copy_groups("host", "rack", params->rack_of_host, fabric->hosts, false,
-                             &fabric->rack_of_host, &fabric->racks);
-    }
+    XM_THEN(status, copy_groups("host", "rack", params->rack_of_host, fabric->hosts, false,
+                                &fabric->rack_of_host, &fabric->racks));
     if (status == XM_OK) {
         const int *rails = params->rail_of_rank;
 

@@ -321,9 +321,7 @@ static xm_status_t create(const xm_sim_fabric_t *fabric, const xm_sim_slot_t *sl
     /* All bytes set give SIZE_MAX, which is `nothing`. */
     memset(created->table, -1, size * sizeof(*created->table));
     status = fill_slots(fabric, created, slots);
-    if (status == XM_OK) {
-        status = fill_lists(fabric, created);
-    }
+    XM_THEN(status, fill_lists(fabric, created));
     if (status < 0) {
         xm_sim_order_destroy(created);
         return status;

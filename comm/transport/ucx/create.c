@@ -413,9 +413,7 @@ xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_par
     self->base.failover = params->failover;
     self->base.rail_timeout = (int64_t)(params->rail_timeout * 1e9);
     status = read_nics(self, params->nics);
-    if (status == XM_OK) {
-        status = xm_ucx_gate_create(params->callers, params->caller_count, &self->gate);
-    }
+    XM_THEN(status, xm_ucx_gate_create(params->callers, params->caller_count, &self->gate));
     /* Ranks that sleep wait on one descriptor; it holds those of all rails. */
     if (status == XM_OK && !params->spin) {
         self->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -423,12 +421,8 @@ xm_status_t xm_transport_ucx_open(int rank, int size, const xm_transport_ucx_par
             status = xm_error_set(XM_ERR_IO, "epoll_create1: %s", strerror(errno));
         }
     }
-    if (status == XM_OK) {
-        status = open_rails(self, !params->spin);
-    }
-    if (status == XM_OK) {
-        status = pack_addresses(self, &packed, length);
-    }
+    XM_THEN(status, open_rails(self, !params->spin));
+    XM_THEN(status, pack_addresses(self, &packed, length));
     if (status < 0) {
         xm_ucx_destroy(&self->base.base);
         return status;
@@ -457,9 +451,7 @@ xm_status_t xm_transport_ucx_create(xm_bootstrap_t *bootstrap,
     status =
         xm_bootstrap_allgatherv(bootstrap, blob, length, &addresses, &offsets, params->timeout);
     free(blob);
-    if (status == XM_OK) {
-        status = xm_transport_ucx_join(*transport, addresses, offsets);
-    }
+    XM_THEN(status, xm_transport_ucx_join(*transport, addresses, offsets));
     free(offsets);
     if (status < 0) {
         xm_ucx_destroy(*transport);

@@ -378,11 +378,9 @@ static xm_status_t open_context(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t 
         .name = "crossmesh"};
     ucp_config_t *config;
     ucs_status_t ucs_status;
-    xm_status_t status = configure(params, &config);
+    xm_status_t status = XM_OK;
 
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(configure(params, &config));
     /* The configuration is copied by ucp_init(), so it can go whatever the result is. */
     ucs_status = ucp_init(&ucp_params, config, &rail->context);
     ucp_config_release(config);

@@ -347,9 +347,7 @@ xm_status_t xm_verbs_connect(xm_verbs_transport_t *self, xm_bootstrap_t *bootstr
             status = xm_verbs_lane_open(self, &peer->lanes[rail]);
         }
     }
-    if (status == XM_OK) {
-        status = connect_lanes(self, bootstrap, timeout);
-    }
+    XM_THEN(status, connect_lanes(self, bootstrap, timeout));
     for (int rank = 0; rank < self->base.base.size && status == XM_OK; ++rank) {
         status = rank != self->base.base.rank ? make_rails(&self->peers[rank]) : XM_OK;
     }

@@ -140,9 +140,7 @@ xm_status_t xm_transport_verbs_create(xm_bootstrap_t *bootstrap,
         (void)!getrandom(&self->offer.seed, sizeof(self->offer.seed), 0);
         status = xm_verbs_events_open(self);
     }
-    if (status == XM_OK) {
-        status = xm_verbs_connect(self, bootstrap, params->timeout);
-    }
+    XM_THEN(status, xm_verbs_connect(self, bootstrap, params->timeout));
     if (status < 0) {
         xm_verbs_destroy(&self->base.base);
         return status;

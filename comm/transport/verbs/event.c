@@ -35,12 +35,10 @@ xm_status_t xm_verbs_events_open(xm_verbs_transport_t *self)
                             self->base.base.rank, strerror(errno));
     }
     status = xm_rails_timer_open(&self->base);
-    status = status == XM_OK ? add(self, self->base.timer_fd, ENTRY_TIMER) : status;
+    XM_THEN(status, add(self, self->base.timer_fd, ENTRY_TIMER));
     for (int i = 0; i < self->port_count && status == XM_OK; ++i) {
         status = add(self, self->ports[i].channel->fd, ENTRY_COMPLETIONS + (uint32_t)i);
-        if (status == XM_OK) {
-            status = add(self, self->ports[i].context->async_fd, ENTRY_EVENTS + (uint32_t)i);
-        }
+        XM_THEN(status, add(self, self->ports[i].context->async_fd, ENTRY_EVENTS + (uint32_t)i));
     }
     return status;
 }

@@ -93,9 +93,7 @@ xm_status_t ap_pareto_run(const ap_planner_params_t *params, const xm_cli_json_t
     shown.progress_arg = progress;
     status = ap_planner_curve(&shown, &curve);
     xm_cli_progress_destroy(progress);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     if (!json->print) {
         print(&curve);
     }

@@ -208,9 +208,7 @@ static xm_status_t plan_and_write(const plan_options_t *o, ap_planner_params_t *
         print_orders(&result);
         print_rent(o, &rent);
     }
-    if (status == XM_OK) {
-        status = write_plan(result.plan, o);
-    }
+    XM_THEN(status, write_plan(result.plan, o));
     free(rent.host);
     ap_planner_result_clear(&result);
     return status;
@@ -239,13 +237,9 @@ static xm_status_t search(const plan_options_t *o)
     xm_cluster_profile_t *profile = NULL;
     xm_status_t status = fill_params(o, micro_batches, &params);
 
-    if (status == XM_OK) {
-        status = ap_layers_option_read(o->layers, o->layer_pattern, &layers, &params.layering);
-    }
-    if (status == XM_OK) {
-        status = ap_command_load_cluster(o->search.cluster, o->search.hosts,
-                                         o->search.devices_per_host, o->overlap, &profile);
-    }
+    XM_THEN(status, ap_layers_option_read(o->layers, o->layer_pattern, &layers, &params.layering));
+    XM_THEN(status, ap_command_load_cluster(o->search.cluster, o->search.hosts,
+                                            o->search.devices_per_host, o->overlap, &profile));
     if (status == XM_OK && o->servers > 0) {
         status = set_servers(o->servers, &profile);
     }
@@ -287,9 +281,7 @@ static xm_status_t answer(const plan_options_t *o)
         status = ap_planner_run(&request.params, &result);
     }
     printed.json.print = true;
-    if (status == XM_OK) {
-        status = write_plan(result.plan, &printed);
-    }
+    XM_THEN(status, write_plan(result.plan, &printed));
     ap_planner_result_clear(&result);
     ap_planner_request_clear(&request);
     return status;

@@ -63,10 +63,8 @@ static xm_status_t lose_hosts(const char *text, xm_cluster_profile_t **profile)
         gone += is_gone;
     }
     status = xm_cluster_profile_reorder(*profile, order, &moved);
-    if (status == XM_OK) {
-        status = xm_cluster_profile_resize(moved, left,
-                                           xm_cluster_profile_devices_per_host(*profile), &smaller);
-    }
+    XM_THEN(status, xm_cluster_profile_resize(
+                        moved, left, xm_cluster_profile_devices_per_host(*profile), &smaller));
     if (status == XM_OK) {
         xm_cluster_profile_destroy(*profile);
         *profile = smaller;
@@ -121,12 +119,8 @@ static xm_status_t plan_again(const replan_options_t *o, const ap_plan_t *before
         status = ap_command_parse_list("--micro-batches", o->micro_batches, 1, micro_batches,
                                        MOST_MICRO_BATCHES, &params.micro_batch_count);
     }
-    if (status == XM_OK) {
-        status = ap_planner_run(&params, &result);
-    }
-    if (status == XM_OK) {
-        status = give_plan(o, before, result.plan);
-    }
+    XM_THEN(status, ap_planner_run(&params, &result));
+    XM_THEN(status, give_plan(o, before, result.plan));
     ap_planner_result_clear(&result);
     return status;
 }
@@ -148,9 +142,7 @@ static xm_status_t replan(const xm_cli_t *cli, void *options)
     if (status == XM_OK && o->lost != NULL) {
         status = lose_hosts(o->lost, &profile);
     }
-    if (status == XM_OK) {
-        status = plan_again(o, before, profile);
-    }
+    XM_THEN(status, plan_again(o, before, profile));
     xm_cluster_profile_destroy(profile);
     ap_plan_destroy(before);
     return status;

@@ -54,11 +54,9 @@ static xm_status_t read_files(const ap_plan_row_t *row, ap_search_kind_t search,
         effort->strategies = files->strategies = text;
         return XM_OK;
     }
-    if (status == XM_OK) {
-        status = search == AP_SEARCH_LAYERWISE
-                     ? ap_galvatron_read(path, text, length, &files->galvatron)
-                     : ap_like_rules_read(path, text, length, &files->rules);
-    }
+    XM_THEN(status, search == AP_SEARCH_LAYERWISE
+                        ? ap_galvatron_read(path, text, length, &files->galvatron)
+                        : ap_like_rules_read(path, text, length, &files->rules));
     free(text);
     effort->galvatron = files->galvatron;
     effort->rules = files->rules;
@@ -149,9 +147,7 @@ xm_status_t ap_plan_row_run(const ap_plan_row_t *row, const ap_planner_params_t 
         effort.tell = row->lattice ? print_point : NULL;
         status = read_files(row, preset->search, &files, &effort);
     }
-    if (status == XM_OK) {
-        status = ap_like_run(preset, &effort, params, &result);
-    }
+    XM_THEN(status, ap_like_run(preset, &effort, params, &result));
     close_files(&files);
     if (status == XM_OK) {
         status = take_plan(row, &result, plan);

@@ -249,10 +249,8 @@ static xm_status_t build_operator(hlo_build_t *b, const hlo_computation_t *in,
     hlo_operator_t made;
     xm_status_t status = hlo_rules_make(b->module, in, of, &made, &known);
 
-    if (status == XM_OK) {
-        status = known ? build_by_rule(b, of, &made.rule, operands, result)
-                       : build_unknown(b, of, operands, result);
-    }
+    XM_THEN(status, known ? build_by_rule(b, of, &made.rule, operands, result)
+                          : build_unknown(b, of, operands, result));
     operator_rule_end(&made.rule);
     return status;
 }
@@ -449,12 +447,8 @@ static xm_status_t build_all(hlo_build_t *b, const hlo_computation_t *in,
         }
         b->calling = of;
         status = build_instruction(b, in, of, operands, &values[i]);
-        if (status == XM_OK) {
-            status = note_instance(b, of, values, values[i]);
-        }
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_THEN(status, note_instance(b, of, values, values[i]));
+        XM_TRY(status);
     }
     return XM_OK;
 }
@@ -492,9 +486,7 @@ xm_status_t hlo_build_computation(hlo_build_t *b, int computation, hlo_value_t *
     if (!b->dry) {
         status = hlo_source_enter(b->source, context, b->calling, &b->context);
     }
-    if (status == XM_OK) {
-        status = build_all(b, in, arguments, values);
-    }
+    XM_THEN(status, build_all(b, in, arguments, values));
     b->context = context;
     --b->depth;
     *result = status == XM_OK ? values[in->root] : NULL;

@@ -222,9 +222,7 @@ static xm_status_t enter(hlo_build_t *b, loop_t *loop, const bool *becomes)
         } else if (loop->out[i] != in) {
             status = hlo_emit_alike(b, loop->of, in->type, &in->tensor, 1, true, &in->tensor);
         }
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(status);
     }
     return XM_OK;
 }
@@ -253,12 +251,8 @@ static xm_status_t close_loop(hlo_build_t *b, loop_t *loop, hlo_value_t **result
             continue;
         }
         status = hlo_emit_alike(b, loop->of, in->type, &out->tensor, 1, true, &out->tensor);
-        if (status == XM_OK) {
-            status = ap_graph_set_alias(b->graph, out->tensor, in->tensor);
-        }
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_THEN(status, ap_graph_set_alias(b->graph, out->tensor, in->tensor));
+        XM_TRY(status);
     }
     return XM_OK;
 }
@@ -377,9 +371,7 @@ static xm_status_t build_loop(hlo_build_t *b, loop_t *loop, double trips, hlo_va
             loop->in[i]->kind == HLO_VALUE_TENSOR ? loop->in[i]->tensor : HLO_INSTANCE_NONE;
     }
     status = find_data(b, loop, becomes);
-    if (status == XM_OK) {
-        status = enter(b, loop, becomes);
-    }
+    XM_THEN(status, enter(b, loop, becomes));
     if (status == XM_OK && !b->dry) {
         status = note_loop(b, loop, outside, &number);
     }
@@ -506,12 +498,8 @@ xm_status_t hlo_build_conditional(hlo_build_t *b, const hlo_instruction_t *of,
             return hlo_error(&b->module->text, of->at,
                              "conditional: branch %d returns another type", branch);
         }
-        if (status == XM_OK) {
-            status = *result == NULL ? XM_OK : either(b, of, *result, made, &made);
-        }
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_THEN(status, *result == NULL ? XM_OK : either(b, of, *result, made, &made));
+        XM_TRY(status);
         *result = made;
     }
     return XM_OK;

@@ -197,9 +197,7 @@ static xm_status_t add_parameter(hlo_build_t *b, const hlo_instruction_t *of,
             path->values[path->count++] = i;
             status = add_parameter(b, of, donations, path, value->elements[i]);
             --path->count;
-            if (status != XM_OK) {
-                return status;
-            }
+            XM_TRY(status);
         }
         return XM_OK;
     }
@@ -215,12 +213,8 @@ static xm_status_t add_parameter(hlo_build_t *b, const hlo_instruction_t *of,
                                      is_donated(donations, of->number, path) ? AP_TENSOR_PARAMETER
                                                                              : AP_TENSOR_INPUT,
                                      &value->type->shape, value->type->dtype, &value->tensor);
-        if (status == XM_OK) {
-            status = hlo_build_demand(b, of, value->tensor);
-        }
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_THEN(status, hlo_build_demand(b, of, value->tensor));
+        XM_TRY(status);
     }
     return hlo_source_add_port(b->source, name, value->type,
                                of->needed ? value->tensor : HLO_INSTANCE_NONE);
@@ -369,25 +363,13 @@ static xm_status_t build(hlo_build_t *b)
     hlo_value_t *result;
     xm_status_t status = arguments == NULL ? hlo_no_memory() : XM_OK;
 
-    if (status == XM_OK) {
-        status = read_donations(b->module, "input_output_alias", &donations);
-    }
-    if (status == XM_OK) {
-        status = read_donations(b->module, "buffer_donor", &donations);
-    }
-    if (status == XM_OK) {
-        status = add_parameters(b, entry, &donations, arguments);
-    }
-    if (status == XM_OK) {
-        status = hlo_build_computation(b, b->module->entry, arguments, entry->parameter_count,
-                                       entry->at, &result);
-    }
-    if (status == XM_OK) {
-        status = add_results(b, result);
-    }
-    if (status == XM_OK) {
-        status = add_aliases(b, entry, &donations, arguments, result);
-    }
+    XM_THEN(status, read_donations(b->module, "input_output_alias", &donations));
+    XM_THEN(status, read_donations(b->module, "buffer_donor", &donations));
+    XM_THEN(status, add_parameters(b, entry, &donations, arguments));
+    XM_THEN(status, hlo_build_computation(b, b->module->entry, arguments, entry->parameter_count,
+                                          entry->at, &result));
+    XM_THEN(status, add_results(b, result));
+    XM_THEN(status, add_aliases(b, entry, &donations, arguments, result));
     free(donations.list);
     if (status == XM_OK && ap_graph_ops(b->graph) == 0) {
         return hlo_error(&b->module->text, entry->at,
@@ -415,18 +397,14 @@ xm_status_t ap_hlo_from_text(const char *text, size_t size, const char *name, ap
             ap_frontend_notes_keep(b.notes, b.source, hlo_source_destroy);
         }
     }
-    if (status == XM_OK) {
-        status = hlo_module_parse(&source, &b.module);
-    }
+    XM_THEN(status, hlo_module_parse(&source, &b.module));
     if (status == XM_OK) {
         (void)snprintf(title, sizeof(title), "%.*s",
                        (int)(b.module->name.length > 90 ? 90 : b.module->name.length),
                        b.module->name.at);
         status = ap_graph_create(title, &b.graph);
     }
-    if (status == XM_OK) {
-        status = build(&b);
-    }
+    XM_THEN(status, build(&b));
     hlo_module_destroy(b.module);
     if (status != XM_OK) {
         ap_graph_destroy(b.graph);

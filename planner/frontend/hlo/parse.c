@@ -158,7 +158,7 @@ static xm_status_t parse_instruction(parser_t *p, hlo_computation_t *in)
 {
     hlo_instruction_t made = {0};
     bool root = false;
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
     (void)hlo_peek(&p->cursor);
     made.at = p->cursor.at;
@@ -173,10 +173,7 @@ static xm_status_t parse_instruction(parser_t *p, hlo_computation_t *in)
         return hlo_fail(&p->cursor, made.at, "an instruction is expected here");
     }
     hlo_expect(&p->cursor, "=");
-    status = hlo_type_parse(&p->cursor, &p->module->arena, &made.type);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(hlo_type_parse(&p->cursor, &p->module->arena, &made.type));
     made.opcode = hlo_word(&p->cursor);
     if (made.opcode.length == 0) {
         return hlo_fail(&p->cursor, p->cursor.at, "an opcode is expected here");
@@ -195,12 +192,8 @@ static xm_status_t parse_instruction(parser_t *p, hlo_computation_t *in)
     }
     /* The end of the last attribute, not of the line: annotations are written there. */
     made.end = p->cursor.at;
-    if (status == XM_OK) {
-        status = parse_attributes(p, &made.attribute_count, &made.attributes);
-    }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_THEN(status, parse_attributes(p, &made.attribute_count, &made.attributes));
+    XM_TRY(status);
     if (made.attribute_count > 0) {
         hlo_slice_t last = made.attributes[made.attribute_count - 1].value;
 
@@ -282,9 +275,7 @@ static xm_status_t parse_computation(parser_t *p, hlo_computation_t *made)
         (void)hlo_balanced(&p->cursor);
         hlo_expect(&p->cursor, "->");
         status = hlo_type_parse(&p->cursor, &p->module->arena, &type);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(status);
     }
     hlo_expect(&p->cursor, "{");
     status = p->cursor.status;
@@ -331,9 +322,7 @@ static xm_status_t parse_module(parser_t *p)
             continue;
         }
         status = parse_computation(p, &made);
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(status);
         if (hlo_module_find(module, made.name) >= 0) {
             return hlo_error(&module->text, made.at, "the computation '%.*s' is defined twice",
                              printable(made.name), made.name.at);

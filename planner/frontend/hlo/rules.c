@@ -20,10 +20,8 @@ hlo_list_t hlo_rules_dims(operator_rule_t *rule, const char *key, int limit)
 {
     hlo_list_t list = {0};
 
-    if (rule->status == XM_OK) {
-        rule->status = hlo_attribute_dims(hlo_operator(rule)->module, hlo_operator(rule)->of, key,
-                                          limit, &list);
-    }
+    XM_THEN(rule->status, hlo_attribute_dims(hlo_operator(rule)->module, hlo_operator(rule)->of,
+                                             key, limit, &list));
     return rule->status == XM_OK ? list : (hlo_list_t){0};
 }
 
@@ -31,10 +29,8 @@ int64_t hlo_rules_number(operator_rule_t *rule, const char *key, int64_t otherwi
 {
     int64_t number = otherwise;
 
-    if (rule->status == XM_OK) {
-        rule->status = hlo_attribute_number(hlo_operator(rule)->module, hlo_operator(rule)->of, key,
-                                            otherwise, &number);
-    }
+    XM_THEN(rule->status, hlo_attribute_number(hlo_operator(rule)->module, hlo_operator(rule)->of,
+                                               key, otherwise, &number));
     return number;
 }
 
@@ -55,10 +51,9 @@ hlo_slice_t hlo_rules_combiner(operator_rule_t *rule)
 {
     int computation = -1;
 
-    if (rule->status == XM_OK) {
-        rule->status = hlo_attribute_computation(hlo_operator(rule)->module, hlo_operator(rule)->of,
-                                                 "to_apply", &computation);
-    }
+    XM_THEN(rule->status,
+            hlo_attribute_computation(hlo_operator(rule)->module, hlo_operator(rule)->of,
+                                      "to_apply", &computation));
     if (computation < 0) {
         return (hlo_slice_t){0};
     }

@@ -223,9 +223,7 @@ static xm_status_t add_operator(onnx_node_t *n, const char *name, onnx_value_t *
         status = onnx_tensor(n->b, n->read[i], &tensors[i]);
     }
     results = tensors + n->reads;
-    if (status == XM_OK) {
-        status = shape_rule_emit(&n->op, n->b->graph, &emission, results);
-    }
+    XM_THEN(status, shape_rule_emit(&n->op, n->b->graph, &emission, results));
     if (status == XM_OK && emission.opaque) {
         status = ap_frontend_notes_add(n->b->notes, n->proto->op_type);
     }
@@ -260,9 +258,7 @@ xm_status_t onnx_bind_results(onnx_node_t *n, onnx_value_t *const *made, int res
         }
         check_declared(n, name, &value->type);
         status = n->status == XM_OK ? onnx_bind(n->b, name, value) : n->status;
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(status);
     }
     return XM_OK;
 }
@@ -449,9 +445,7 @@ xm_status_t onnx_build_node(onnx_build_t *b, size_t index, const onnx_node_t *ca
         return n.status;
     }
     status = find_inputs(&n, index);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     called = onnx_find_function(b, proto);
     if (called != NULL) {
         return onnx_call_function(&n, called);

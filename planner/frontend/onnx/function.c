@@ -85,9 +85,7 @@ xm_status_t onnx_call_function(onnx_node_t *n, const Onnx__FunctionProto *functi
     if (status == XM_OK && (b->names == NULL || b->declared == NULL)) {
         status = XM_NO_MEMORY("the graph of %s", b->file);
     }
-    if (status == XM_OK) {
-        status = read_body(n, function, results);
-    }
+    XM_THEN(status, read_body(n, function, results));
     json_decref(b->names);
     json_decref(b->declared);
     b->names = outside.names;

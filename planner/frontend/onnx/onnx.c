@@ -68,12 +68,8 @@ static xm_status_t add_inputs(onnx_build_t *b)
         XM_NEED_MEMORY(value, "the graph of %s", b->file);
         value->input = true;
         status = onnx_read_type(b, info, &value->type);
-        if (status == XM_OK) {
-            status = onnx_bind(b, info->name, value);
-        }
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_THEN(status, onnx_bind(b, info->name, value));
+        XM_TRY(status);
     }
     return XM_OK;
 }
@@ -196,12 +192,8 @@ static xm_status_t read_model(const Onnx__ModelProto *model, const char *name,
     status = b.names == NULL || b.declared == NULL || b.bound == NULL
                  ? XM_NO_MEMORY("the graph of %s", name)
                  : XM_OK;
-    if (status == XM_OK) {
-        status = ap_graph_create(title, &b.graph);
-    }
-    if (status == XM_OK) {
-        status = build(&b);
-    }
+    XM_THEN(status, ap_graph_create(title, &b.graph));
+    XM_THEN(status, build(&b));
     json_decref(b.names);
     json_decref(b.declared);
     free(b.bound);
@@ -229,13 +221,9 @@ xm_status_t ap_onnx_from_bytes(const void *bytes, size_t size, const char *name,
     xm_status_t status = params != NULL ? XM_PARAMS_COPY(ap_onnx_params_t, &own, params) : XM_OK;
 
     params = params != NULL ? &own : NULL;
-    if (status == XM_OK) {
-        status = check_dims(params);
-    }
+    XM_THEN(status, check_dims(params));
 
-    if (status == XM_OK) {
-        status = onnx_wire_shrink(bytes, size, name, &shrunk, &length);
-    }
+    XM_THEN(status, onnx_wire_shrink(bytes, size, name, &shrunk, &length));
     if (status == XM_OK) {
         model = onnx__model_proto__unpack(NULL, length, shrunk);
         if (model == NULL) {
@@ -244,12 +232,8 @@ xm_status_t ap_onnx_from_bytes(const void *bytes, size_t size, const char *name,
         }
     }
     free(shrunk);
-    if (status == XM_OK) {
-        status = ap_frontend_notes_create(&unknown);
-    }
-    if (status == XM_OK) {
-        status = read_model(model, name, params, graph, unknown);
-    }
+    XM_THEN(status, ap_frontend_notes_create(&unknown));
+    XM_THEN(status, read_model(model, name, params, graph, unknown));
     if (model != NULL) {
         onnx__model_proto__free_unpacked(model, NULL);
     }

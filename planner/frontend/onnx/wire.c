@@ -152,10 +152,8 @@ static xm_status_t copy_message(copier_t *c, message_t kind, size_t at, size_t e
         tag_end = at;
         if ((tag & 7) != 2) {
             status = skip_plain(c, (unsigned)(tag & 7), &at, end);
-            status = status == XM_OK ? append(c, c->bytes + start, at - start) : status;
-            if (status != XM_OK) {
-                return status;
-            }
+            XM_THEN(status, append(c, c->bytes + start, at - start));
+            XM_TRY(status);
             continue;
         }
         if (!read_varint(c, &at, end, &size) || size > end - at) {
@@ -174,8 +172,8 @@ static xm_status_t copy_message(copier_t *c, message_t kind, size_t at, size_t e
 
             status = append(c, c->bytes + start, tag_end - start);
             length_at = c->length;
-            status = status == XM_OK ? append(c, no_length, LENGTH_BYTES) : status;
-            status = status == XM_OK ? copy_message(c, held, from, at, depth + 1) : status;
+            XM_THEN(status, append(c, no_length, LENGTH_BYTES));
+            XM_THEN(status, copy_message(c, held, from, at, depth + 1));
             if (status == XM_OK && (c->length - length_at) >> 31 != 0) {
                 return refuse(c, from, "the graph without its weights takes more than 2 GiB");
             }
@@ -183,9 +181,7 @@ static xm_status_t copy_message(copier_t *c, message_t kind, size_t at, size_t e
                 write_length(c->out + length_at, c->length - length_at - LENGTH_BYTES);
             }
         }
-        if (status != XM_OK) {
-            return status;
-        }
+        XM_TRY(status);
     }
     return XM_OK;
 }

@@ -67,9 +67,7 @@ static int add(zoo_builder_t *b, ap_op_params_t *params, const char *name, const
     params->result_dtype = b->dtype;
     params->operand_count = count;
     params->operands = operands;
-    if (b->status == XM_OK) {
-        b->status = ap_graph_add_op(b->graph, params, results);
-    }
+    XM_THEN(b->status, ap_graph_add_op(b->graph, params, results));
     return results[0];
 }
 
@@ -205,14 +203,10 @@ int zoo_residual(zoo_builder_t *b, const char *name, int x, int y)
 
 void zoo_layer(zoo_builder_t *b, int layer)
 {
-    if (b->status == XM_OK) {
-        b->status = ap_graph_set_layer(b->graph, layer);
-    }
+    XM_THEN(b->status, ap_graph_set_layer(b->graph, layer));
 }
 
 void zoo_loss(zoo_builder_t *b, int loss, bool is_gradient)
 {
-    if (b->status == XM_OK) {
-        b->status = ap_graph_set_loss(b->graph, loss, is_gradient);
-    }
+    XM_THEN(b->status, ap_graph_set_loss(b->graph, loss, is_gradient));
 }

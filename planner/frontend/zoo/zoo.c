@@ -137,9 +137,7 @@ xm_status_t ap_zoo_create(const char *name, const ap_zoo_params_t *params, ap_gr
     } else {
         build_mlp(&b, weights, params);
     }
-    if (b.status == XM_OK) {
-        b.status = ap_graph_finish(b.graph);
-    }
+    XM_THEN(b.status, ap_graph_finish(b.graph));
     if (b.status != XM_OK) {
         ap_graph_destroy(b.graph);
         return b.status;

@@ -308,9 +308,7 @@ static xm_status_t run_open(run_t *run, const ap_cfn_core_t *network, int limit)
 
     *run = (run_t){.network = network, .limit = limit, .complete = true};
     status = ap_elimination_create(network, &run->elimination);
-    if (status == XM_OK) {
-        status = ap_elimination_plan(run->elimination, &params);
-    }
+    XM_THEN(status, ap_elimination_plan(run->elimination, &params));
     if (status == XM_ERR_UNSUPPORTED) {
         status = xm_error_prefix(status, "the graph is too entangled for a frontier");
     }
@@ -386,12 +384,8 @@ xm_status_t ap_search_frontier(const ap_cfn_core_t *network, int points, ap_fron
     for (int k = 0; status == XM_OK && k < run.elimination->steps; ++k) {
         status = make_table(&run, k);
     }
-    if (status == XM_OK) {
-        status = join(&run);
-    }
-    if (status == XM_OK) {
-        status = read_points(&run, &made);
-    }
+    XM_THEN(status, join(&run));
+    XM_THEN(status, read_points(&run, &made));
     run_close(&run);
     if (status != XM_OK) {
         ap_frontier_clear(&made);

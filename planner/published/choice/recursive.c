@@ -186,9 +186,7 @@ xm_status_t ap_search_recursive(const ap_cfn_core_t *network, const uint8_t *con
         ap_cfn_core_t *level = NULL;
 
         status = make_level(network, part, axis, assignment, marked, &level);
-        if (status == XM_OK) {
-            status = greedy ? solve_greedily(level, chosen) : ap_search_ordering(level, chosen);
-        }
+        XM_THEN(status, greedy ? solve_greedily(level, chosen) : ap_search_ordering(level, chosen));
         for (int v = 0; v < network->variables && status == XM_OK; ++v) {
             assignment[v] = find_value(of_variable(network, marked, v), chosen[v]);
         }

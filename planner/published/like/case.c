@@ -147,12 +147,8 @@ xm_status_t ap_like_each_case(ap_like_t *like, ap_like_case_fn *search)
             like->params.progress(like->params.progress_arg, (double)i / cases, like->row->name);
         }
         status = ap_planner_graph_open(&like->setup, one.micro_batches, &one.graph, &one.made);
-        if (status == XM_OK) {
-            status = ap_like_context(like, &one, &like->row->space, &one.context);
-        }
-        if (status == XM_OK) {
-            status = search(like, &one);
-        }
+        XM_THEN(status, ap_like_context(like, &one, &like->row->space, &one.context));
+        XM_THEN(status, search(like, &one));
         if (status == XM_ERR_NO_SOLUTION) {
             (void)snprintf(like->result->why, sizeof(like->result->why), "%s", xm_last_error());
             status = XM_OK;

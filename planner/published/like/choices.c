@@ -74,9 +74,7 @@ static xm_status_t price_point(const site_t *site, const ap_frontier_point_t *po
     xm_status_t status = ap_stage_network_solution(site->network, point->assignment, &solution);
     const ap_stage_cost_t *cost;
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     cost = ap_stage_solution_cost(solution);
     *judged = (ap_like_point_t){.seconds = point->seconds,
                                 .bytes = point->bytes,
@@ -117,9 +115,7 @@ static xm_status_t search_curve(const site_t *site)
     xm_status_t status =
         ap_search_frontier(ap_stage_network_choices(site->network), CURVE_POINTS, &frontier);
 
-    if (status == XM_OK) {
-        status = walk_frontier(site, &frontier);
-    }
+    XM_THEN(status, walk_frontier(site, &frontier));
     ap_frontier_clear(&frontier);
     return status;
 }
@@ -246,9 +242,7 @@ static xm_status_t search_site(const site_t *site)
         calloc((size_t)ap_stage_network_choices(site->network)->variables + 1, sizeof(*assignment));
     XM_NEED_MEMORY(assignment, "an assignment");
     status = search_one(site, assignment);
-    if (status == XM_OK) {
-        status = evaluate_assignment(site, assignment, &kept);
-    }
+    XM_THEN(status, evaluate_assignment(site, assignment, &kept));
     free(assignment);
     return status;
 }

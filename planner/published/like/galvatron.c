@@ -98,17 +98,16 @@ static xm_status_t read_layers(const char *name, json_t *file, bool zero3, int *
         config->layer[l + 1].tensor = values[l];
         values[l] = 1;
     }
-    status = status == XM_OK ? get_list(name, file, "tp_consecutive_flags", false, values, count)
-                             : status;
+    XM_THEN(status, get_list(name, file, "tp_consecutive_flags", false, values, count));
     for (int l = 0; l < count && status == XM_OK; ++l) {
         config->layer[l + 1].consecutive = values[l] != 0;
     }
-    status = status == XM_OK ? get_list(name, file, "dp_types_enc", true, values, count) : status;
+    XM_THEN(status, get_list(name, file, "dp_types_enc", true, values, count));
     for (int l = 0; l < count && status == XM_OK; ++l) {
         config->layer[l + 1].sharded = values[l] != 0 || zero3;
         values[l] = 0;
     }
-    status = status == XM_OK ? get_list(name, file, "checkpoint", false, values, count) : status;
+    XM_THEN(status, get_list(name, file, "checkpoint", false, values, count));
     if (status == XM_OK) {
         config->recompute = count > 0 && values[0] != 0;
         if (!all_are(values, count, config->recompute)) {
@@ -125,7 +124,7 @@ static xm_status_t read_layers(const char *name, json_t *file, bool zero3, int *
     for (int l = 0; l < count; ++l) {
         values[l] = 1;
     }
-    status = status == XM_OK ? get_list(name, file, "cp_sizes_enc", false, values, count) : status;
+    XM_THEN(status, get_list(name, file, "cp_sizes_enc", false, values, count));
     if (status == XM_OK && !all_are(values, count, 1)) {
         return XM_UNSUPPORTED("%s: context parallelism ('cp_sizes_enc') has no counterpart", name);
     }
@@ -180,7 +179,7 @@ static xm_status_t read_file(const char *name, json_t *file, ap_galvatron_t **co
         (*config)->chunks = chunks;
         (*config)->state_sharded = strcmp(kind, "zero2") == 0;
         status = read_layers(name, file, strcmp(kind, "zero3") == 0, values, *config);
-        status = status == XM_OK ? read_stages(name, file, *config) : status;
+        XM_THEN(status, read_stages(name, file, *config));
         if (status != XM_OK) {
             ap_galvatron_destroy(*config);
             *config = NULL;

@@ -52,9 +52,7 @@ xm_status_t ap_like_evaluate_parts(ap_like_t *like, const ap_like_case_t *one,
                                    ap_plan_part_t *parts, int count, xm_status_t status, bool *kept)
 {
     *kept = false;
-    if (status == XM_OK) {
-        status = ap_like_consider(like, one, parts, count, kept);
-    }
+    XM_THEN(status, ap_like_consider(like, one, parts, count, kept));
     for (int i = 0; i < count; ++i) {
         ap_stage_solution_destroy(parts[i].solution);
     }
@@ -92,9 +90,7 @@ static xm_status_t try_degrees(ap_like_t *like, const ap_like_case_t *one, int s
         return status;
     }
     status = allocate_parts(stages, &parts);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     for (int i = 0; i < stages && status == XM_OK; ++i) {
         parts[i].query = *degrees;
         parts[i].first_device = i * degrees->hosts * degrees->devices;

@@ -80,9 +80,7 @@ static xm_status_t add_degree(const ap_like_t *like, const ap_like_case_t *one, 
     if (status == XM_ERR_NO_SOLUTION) {
         return XM_OK;
     }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     degree->tensor = tensor;
     degree->variant_count = 1;
     ++node->degree_count;
@@ -195,9 +193,7 @@ static xm_status_t evaluate(ap_like_t *like, const ap_like_case_t *one, ap_plan_
     for (int i = 0; i < count && status == XM_OK; ++i) {
         status = ap_stage_solve(one->context, &parts[i].query, &parts[i].solution);
     }
-    if (status == XM_OK) {
-        status = ap_like_consider(like, one, parts, count, &kept);
-    }
+    XM_THEN(status, ap_like_consider(like, one, parts, count, &kept));
     for (int i = 0; i < count; ++i) {
         ap_stage_solution_destroy(parts[i].solution);
     }
@@ -235,17 +231,13 @@ xm_status_t ap_like_ideals(ap_like_t *like, ap_like_case_t *one)
     ap_plan_part_t *parts = NULL;
     xm_status_t status = pose_piper(like, one, &problem);
 
-    if (status == XM_OK) {
-        status = ap_piper_solve(&problem, &plan);
-    }
+    XM_THEN(status, ap_piper_solve(&problem, &plan));
     if (status == XM_OK) {
         parts = xm_arena_get(&plan.arena, (size_t)plan.stage_count, sizeof(*parts));
         status = parts == NULL ? XM_NO_MEMORY("%d layers", like->layers)
                                : read_piper(like, &plan, parts);
     }
-    if (status == XM_OK) {
-        status = evaluate(like, one, parts, plan.stage_count);
-    }
+    XM_THEN(status, evaluate(like, one, parts, plan.stage_count));
     ap_piper_plan_clear(&plan);
     ap_piper_problem_clear(&problem);
     return status;
@@ -323,9 +315,7 @@ xm_status_t ap_like_placement(ap_like_t *like, ap_like_case_t *one)
 
         status = ap_placement_search(&problem, &query, &placement);
     }
-    if (status == XM_OK) {
-        status = evaluate(like, one, parts, read_placement(like, &placement, parts));
-    }
+    XM_THEN(status, evaluate(like, one, parts, read_placement(like, &placement, parts)));
     ap_placement_clear(&placement);
     ap_placement_problem_clear(&problem);
     return status;

@@ -186,9 +186,7 @@ static xm_status_t solve_layers(const ap_like_t *like, const uniform_t *u, int f
 
         status = ap_stage_solve(u->context[option], &query, &parts[i]);
     }
-    if (status == XM_OK) {
-        status = ap_stage_solution_join(parts, layers, solution);
-    }
+    XM_THEN(status, ap_stage_solution_join(parts, layers, solution));
     for (int i = 0; i < layers; ++i) {
         ap_stage_solution_destroy(parts[i]);
     }
@@ -245,9 +243,7 @@ static xm_status_t search_layers(const ap_like_t *like, const ap_like_case_t *on
     xm_status_t status = choices_open(like, one, u, first, layers,
                                       ap_like_in_flight(like, one, u->stages, stage), &choices);
 
-    if (status == XM_OK) {
-        status = ap_search_frontier(choices.network, POINTS, &frontier);
-    }
+    XM_THEN(status, ap_search_frontier(choices.network, POINTS, &frontier));
     if (status == XM_OK) {
         const ap_frontier_point_t *point = pick(like, u, layers, &choices, &frontier);
 
@@ -286,9 +282,7 @@ static xm_status_t weigh(const ap_like_t *like, const ap_like_case_t *one, unifo
                              : search_layers(like, one, u, stage, &of->part, assignment);
 
     of->part.solution = NULL;
-    if (status == XM_OK) {
-        status = solve_layers(like, u, first, layers, assignment, &of->part.solution);
-    }
+    XM_THEN(status, solve_layers(like, u, first, layers, assignment, &of->part.solution));
     if (status == XM_OK) {
         const ap_stage_cost_t *cost = ap_stage_solution_cost(of->part.solution);
 
@@ -315,9 +309,7 @@ static xm_status_t move_layer(const ap_like_t *like, const ap_like_case_t *one, 
     now[1].part.solution = NULL;
     memcpy(u->chosen + like->layers, u->chosen, (size_t)like->layers * sizeof(*u->chosen));
     status = weigh(like, one, u, from, &now[0]);
-    if (status == XM_OK) {
-        status = weigh(like, one, u, to, &now[1]);
-    }
+    XM_THEN(status, weigh(like, one, u, to, &now[1]));
     *moved =
         status == XM_OK && is_lighter(&now[0], &stages[from]) && is_lighter(&now[1], &stages[from]);
     for (int i = 0; i < 2; ++i) {
@@ -475,9 +467,7 @@ xm_status_t ap_like_layerwise(ap_like_t *like, ap_like_case_t *one)
         space.parameter_modes = 1U << (options[o].sharded ? AP_PARAMETER_SHARDED : whole);
         status = ap_like_context(like, one, &space, &u.context[o]);
     }
-    if (status == XM_OK) {
-        status = ap_like_each_degrees(like, one, try_layerwise, &u);
-    }
+    XM_THEN(status, ap_like_each_degrees(like, one, try_layerwise, &u));
     for (int o = 0; o < OPTIONS; ++o) {
         ap_stage_context_destroy(u.context[o]);
     }

@@ -170,9 +170,7 @@ xm_status_t ap_like_run(const ap_planner_preset_t *row, const ap_like_effort_t *
     status = open(&like);
     if (status == XM_OK) {
         status = narrow(&like);
-        if (status == XM_OK) {
-            status = search(&like);
-        }
+        XM_THEN(status, search(&like));
         if (status == XM_ERR_NO_SOLUTION || status == XM_ERR_UNSUPPORTED) {
             (void)snprintf(made.why, sizeof(made.why), "%s", xm_last_error());
             status = XM_OK;

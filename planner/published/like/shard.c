@@ -99,7 +99,7 @@ xm_status_t ap_like_shard_search(void *arg, const ap_cfn_t *cfn, const uint8_t *
                                      .axes = AP_CHOICE_LEVELS};
 
         status = start(core, like->row, choice);
-        status = status == XM_OK ? ap_like_choose(&on, choice) : status;
+        XM_THEN(status, ap_like_choose(&on, choice));
         ap_cfn_core_destroy(core);
     }
     free(of);

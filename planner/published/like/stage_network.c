@@ -253,9 +253,7 @@ static xm_status_t connect(ap_stage_network_t *n)
     n->part = xm_arena_get(&n->arena, (size_t)size.variables, sizeof(*n->part));
     status =
         n->part == NULL ? XM_NO_MEMORY("the choices of a stage") : ap_cfn_core_begin(&size, &maker);
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     for (int i = 0; i <= n->layers; ++i) {
         add_choice(n, &maker, i < n->layers ? &tables_of(n, i)->input : &n->output);
     }
@@ -300,9 +298,7 @@ xm_status_t ap_stage_network_create(ap_stage_context_t *context, const ap_stage_
         end = tables_of(n, n->layers - 1)->problem;
         status = list_specs(n, end->out_specs, end->out_count, NULL, &n->output);
     }
-    if (status == XM_OK) {
-        status = connect(n);
-    }
+    XM_THEN(status, connect(n));
     if (status != XM_OK) {
         ap_stage_network_destroy(n);
         return status;

@@ -127,9 +127,8 @@ static xm_status_t read_degrees(ap_piper_problem_t *problem, json_t *item, ap_pi
     XM_NEED_MEMORY(node->degrees, "a graph");
     json_object_foreach(degrees, key, list)
     {
-        if (status == XM_OK) {
-            status = read_degree(problem, node, key, list, &node->degrees[node->degree_count++]);
-        }
+        XM_THEN(status,
+                read_degree(problem, node, key, list, &node->degrees[node->degree_count++]));
     }
     qsort(node->degrees, (size_t)node->degree_count, sizeof(*node->degrees), xm_order_ints);
     for (int i = 1; i < node->degree_count && status == XM_OK; ++i) {

@@ -438,9 +438,7 @@ static xm_status_t solve(solver_t *solver, const ap_precedence_t *edges, ap_pipe
     ap_ideals_t *ideals;
     xm_status_t found, status = ap_ideals_create_chain(nodes, edges, count, false, &ideals);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     found = solve_over(solver, ideals, &along);
     ap_ideals_destroy(ideals);
     if (found != XM_OK && found != XM_ERR_NO_SOLUTION) {
@@ -494,9 +492,7 @@ xm_status_t ap_piper_solve(const ap_piper_problem_t *problem, ap_piper_plan_t *p
                           problem->bandwidth, MOST_DEVICES);
     }
     status = prepare(&solver, &edges);
-    if (status == XM_OK) {
-        status = solve(&solver, edges, &found);
-    }
+    XM_THEN(status, solve(&solver, edges, &found));
     ap_piper_pricing_clear(&solver.pricing);
     if (status != XM_OK) {
         ap_piper_plan_clear(&found);

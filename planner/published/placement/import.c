@@ -156,9 +156,7 @@ static xm_status_t read_problem(json_t *document, void *into)
     for (size_t i = 0; i < (size_t)problem->node_count && status == XM_OK; ++i) {
         status = read_node(json_array_get(nodes, i), i, &problem->nodes[i]);
     }
-    if (status == XM_OK) {
-        status = read_edges(problem, edges);
-    }
+    XM_THEN(status, read_edges(problem, edges));
     for (int i = 0; i < problem->node_count; ++i) {
         problem->nodes[i].transfer = fmax(problem->nodes[i].transfer, 0.0);
     }

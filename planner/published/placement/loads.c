@@ -98,12 +98,8 @@ xm_status_t ap_placement_loads(const ap_placement_problem_t *problem, const int 
         loads[device] = 0.0;
     }
     status = add_operators(problem, device_of, loads, sizes);
-    if (status == XM_OK) {
-        status = check_colours(problem, device_of, &arena);
-    }
-    if (status == XM_OK) {
-        status = add_transfers(problem, device_of, loads, &arena);
-    }
+    XM_THEN(status, check_colours(problem, device_of, &arena));
+    XM_THEN(status, add_transfers(problem, device_of, loads, &arena));
     xm_arena_clear(&arena);
     return status;
 }

@@ -286,9 +286,7 @@ static xm_status_t solve_groups(const ap_placement_problem_t *problem,
     xm_status_t along, status = ap_ideals_create_chain(groups->count, groups->order,
                                                        groups->order_count, true, &chain);
 
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     search.ideals = chain;
     along = solve_over(&search, device_of_group, &load);
     ap_ideals_destroy(chain);
@@ -299,9 +297,7 @@ static xm_status_t solve_groups(const ap_placement_problem_t *problem,
     if (status == XM_ERR_NO_SOLUTION) {
         return along;
     }
-    if (status != XM_OK) {
-        return status;
-    }
+    XM_TRY(status);
     search.ideals = all;
     search.pairs = 0;
     search.limit = load * (1.0 + 1e-12);
@@ -337,12 +333,8 @@ xm_status_t ap_placement_solve(const ap_placement_problem_t *problem, ap_placeme
     XM_TRY(ap_placement_groups_create(problem, true, &groups));
     device_of_group = xm_arena_get(&groups.arena, (size_t)groups.count, sizeof(*device_of_group));
     status = device_of_group != NULL ? ap_placement_init(problem, &found) : no_memory(groups.count);
-    if (status == XM_OK) {
-        status = solve_groups(problem, &groups, device_of_group, &found);
-    }
-    if (status == XM_OK) {
-        status = ap_placement_finish(problem, &groups, device_of_group, &found);
-    }
+    XM_THEN(status, solve_groups(problem, &groups, device_of_group, &found));
+    XM_THEN(status, ap_placement_finish(problem, &groups, device_of_group, &found));
     ap_placement_groups_clear(&groups);
     if (status != XM_OK) {
         ap_placement_clear(&found);

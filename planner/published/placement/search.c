@@ -83,9 +83,7 @@ xm_status_t ap_placement_search(const ap_placement_problem_t *problem,
 
     XM_TRY(ap_placement_groups_create(problem, false, &groups));
     status = ap_placement_init(problem, &found);
-    if (status == XM_OK) {
-        status = search_groups(&groups, query, problem, &found);
-    }
+    XM_THEN(status, search_groups(&groups, query, problem, &found));
     ap_placement_groups_clear(&groups);
     if (status != XM_OK) {
         ap_placement_clear(&found);

@@ -91,9 +91,7 @@ static xm_status_t open_sailor(ap_sailor_t *sailor, int hosts)
     glob_t found;
     xm_status_t status = find_files(sailor->folder, "training_*.json", &found);
 
-    if (status == XM_OK) {
-        status = ap_sailor_load(found.gl_pathv[0], &sailor->training);
-    }
+    XM_THEN(status, ap_sailor_load(found.gl_pathv[0], &sailor->training));
     globfree(&found);
     if (status < 0 ||
         (status = load_in(sailor->folder, "network_coeffs.json", &sailor->network)) < 0 ||
@@ -153,9 +151,7 @@ static xm_status_t write_row(const ap_sailor_t *sailor, const ap_sailor_row_t *r
     XM_TRY(ap_sailor_row_plan(sailor, row, &plan));
     (void)snprintf(file, sizeof(file), "%s.json", row->name);
     status = join(output, file, path);
-    if (status == XM_OK) {
-        status = ap_plan_save(plan, path);
-    }
+    XM_THEN(status, ap_plan_save(plan, path));
     ap_plan_destroy(plan);
     if (status == XM_OK &&
         json_array_append_new(
@@ -180,9 +176,7 @@ static xm_status_t write_measured(const char *output, json_t *rows)
     if (text == NULL) {
         status = XM_NO_MEMORY("%s", path);
     }
-    if (status == XM_OK) {
-        status = xm_text_save(path, text);
-    }
+    XM_THEN(status, xm_text_save(path, text));
     free(text);
     json_decref(document);
     return status;
@@ -198,15 +192,11 @@ static xm_status_t write_all(ap_sailor_t *sailor, const ap_sailor_row_t *rows, s
     if (mkdir(output, 0777) != 0 && errno != EEXIST) {
         status = xm_error_set(XM_ERR_IO, "cannot make %s: %s", output, strerror(errno));
     }
-    if (status == XM_OK) {
-        status = xm_cluster_profile_save(sailor->cluster, path);
-    }
+    XM_THEN(status, xm_cluster_profile_save(sailor->cluster, path));
     for (size_t i = 0; i < count && status == XM_OK; ++i) {
         status = write_row(sailor, &rows[i], output, list);
     }
-    if (status == XM_OK) {
-        status = write_measured(output, list);
-    }
+    XM_THEN(status, write_measured(output, list));
     json_decref(list);
     return status;
 }
@@ -239,9 +229,7 @@ xm_status_t ap_sailor_import(const char *folder, const char *output)
     }
     for (size_t i = 0; i < count && status == XM_OK; ++i) {
         status = ap_sailor_load(found.gl_pathv[i], &documents[i]);
-        if (status == XM_OK) {
-            status = ap_sailor_row_read(found.gl_pathv[i], documents[i], &rows[i]);
-        }
+        XM_THEN(status, ap_sailor_row_read(found.gl_pathv[i], documents[i], &rows[i]));
         if (status == XM_OK && strcmp(rows[i].gpu, rows[0].gpu) != 0) {
             status = XM_UNSUPPORTED("%s: plans of %s and of %s", folder, rows[0].gpu, rows[i].gpu);
         }
@@ -250,9 +238,7 @@ xm_status_t ap_sailor_import(const char *folder, const char *output)
         sailor.gpu = rows[0].gpu;
         status = open_sailor(&sailor, hosts_of(rows, count));
     }
-    if (status == XM_OK) {
-        status = write_all(&sailor, rows, count, output);
-    }
+    XM_THEN(status, write_all(&sailor, rows, count, output));
     close_sailor(&sailor);
     for (size_t i = 0; documents != NULL && i < count; ++i) {
         json_decref(documents[i]);

@@ -295,9 +295,7 @@ xm_status_t ap_sailor_row_plan(const ap_sailor_t *sailor, const ap_sailor_row_t 
     for (int s = 0; s + 1 < row->stages && status == XM_OK; ++s) {
         status = price_boundary(sailor, row, s, stages, &arena, &boundaries[s]);
     }
-    if (status == XM_OK) {
-        status = make_plan(sailor, row, stages, boundaries, plan);
-    }
+    XM_THEN(status, make_plan(sailor, row, stages, boundaries, plan));
     xm_arena_clear(&arena);
     return status == XM_OK ? status : xm_error_prefix(status, "%s", row->name);
 }

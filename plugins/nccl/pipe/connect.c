@@ -299,12 +299,8 @@ static xm_status_t go_on(xm_pipe_t *pipe)
             continue;
         }
         status = write_out(pipe);
-        if (status == XM_OK) {
-            status = read_in(pipe);
-        }
-        if (status == XM_OK) {
-            status = step(pipe);
-        }
+        XM_THEN(status, read_in(pipe));
+        XM_THEN(status, step(pipe));
     }
     /* The last words of the handshake may be either end's, so they are written out here. */
     return status == XM_OK ? write_out(pipe) : status;
@@ -353,9 +349,7 @@ xm_status_t xm_pipe_connect(const xm_pipe_params_t *params,
 
     XM_TRY(xm_pipe_create(true, params->nics, params->timeout, &self));
     status = xm_pipe_read_handle(handle, &self->handle);
-    if (status == XM_OK) {
-        status = introduce(self);
-    }
+    XM_THEN(status, introduce(self));
     if (status == XM_OK) {
         xm_job_secret_set(&self->secret, self->handle.nonce, sizeof(self->handle.nonce));
         self->deadline = xm_clock_seconds() + self->timeout;
@@ -430,9 +424,7 @@ static xm_status_t receive_guest(const xm_pipe_listener_t *listener, int fd, xm_
         xm_pipe_pack_challenge(pipe->own.nonce, challenge);
         status = say(pipe, challenge, sizeof(challenge));
     }
-    if (status == XM_OK) {
-        status = wait_for(pipe, XM_PIPE_STAGE_HELLO, XM_PIPE_HELLO_SIZE);
-    }
+    XM_THEN(status, wait_for(pipe, XM_PIPE_STAGE_HELLO, XM_PIPE_HELLO_SIZE));
     if (status < 0) {
         xm_pipe_destroy(pipe);
         return status;

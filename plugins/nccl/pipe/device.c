@@ -149,9 +149,7 @@ static xm_status_t list_suitable(const xm_topology_t *topology, const char *unwa
     params.slot_count = 1;
     params.usable = usable;
     params.unwanted = unwanted;
-    if (status == XM_OK) {
-        status = xm_nic_choice_create(&params, &choice);
-    }
+    XM_THEN(status, xm_nic_choice_create(&params, &choice));
     free(usable);
     if (status < 0) {
         return status;
@@ -182,10 +180,8 @@ xm_status_t xm_pipe_devices_list(const char *sysfs, xm_pipe_device_t *devices, i
     }
     if (getenv("UCX_NET_DEVICES") == NULL) {
         status = xm_topology_create(NULL, 0, &topology);
-        if (status == XM_OK) {
-            status = list_suitable(topology, text[0] == '^' ? text + 1 : NULL, sysfs, devices, max,
-                                   count);
-        }
+        XM_THEN(status, list_suitable(topology, text[0] == '^' ? text + 1 : NULL, sysfs, devices,
+                                      max, count));
         xm_topology_destroy(topology);
     }
     if (status == XM_OK && *count == 0) {

@@ -167,12 +167,8 @@ xm_status_t xm_device_find(xm_executor_t *executor)
                      xm_config_choice(XM_CONFIG_CUDA) == XM_CUDA_AUTO &&
                      executor->verify != XM_VERIFY_CHUNK; /* the host hashes what travels */
     status = xm_memory_cuda_of(&found.place, &device->space);
-    if (status == XM_OK) {
-        status = make_queues(device);
-    }
-    if (status == XM_OK) {
-        status = make_marks(executor, device);
-    }
+    XM_THEN(status, make_queues(device));
+    XM_THEN(status, make_marks(executor, device));
     if (status == XM_OK) {
         mark_hops(executor, device);
         xm_log_debug("rank %d: CUDA device %d: %s", executor->transport->rank,

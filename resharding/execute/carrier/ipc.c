@@ -364,7 +364,7 @@ static void announced(xm_op_t *op, xm_status_t status)
     } else if (status == XM_OK && slot->lane->executor->result < 0) {
         post_acknowledgement(slot); /* the run has failed: it will not be copied */
     } else {
-        status = status == XM_OK ? copy_from_peer(slot) : status;
+        XM_THEN(status, copy_from_peer(slot));
         if (status < 0) {
             xm_executor_chunk_ended(slot, status);
         }

@@ -425,13 +425,10 @@ static xm_status_t simulate(xm_plan_t *plan, const xm_network_t *network)
 
 xm_status_t xm_regular_create(xm_plan_t *plan, const xm_plan_params_t *params)
 {
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
     plan->regular = calloc(1, sizeof(*plan->regular));
-    status = plan->regular == NULL ? no_memory() : make_regular(plan, params, plan->regular);
-    if (status < 0) {
-        return status;
-    }
+    XM_TRY(plan->regular == NULL ? no_memory() : make_regular(plan, params, plan->regular));
     plan->chosen = XM_SCHEDULER_OPENSHOP;
     plan->chosen_strategy =
         plan->regular->dst.whole ? XM_STRATEGY_ALLGATHER : XM_STRATEGY_SEND_RECV;

@@ -338,8 +338,8 @@ static xm_status_t simulate_exclusive(const xm_plan_t *plan, const xm_network_t 
 
     XM_TRY(xm_resources_init(&x.resources, network));
     status = allocate(&x);
-    status = status == XM_OK ? keep_histories(&x) : status;
-    status = status == XM_OK ? read_routes(&x) : status;
+    XM_THEN(status, keep_histories(&x));
+    XM_THEN(status, read_routes(&x));
     for (int64_t i = 0; status == XM_OK && i < x.count && x.makespan < limit_ns; ++i) {
         run_transfer(&x, i);
     }

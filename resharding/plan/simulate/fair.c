@@ -132,9 +132,7 @@ static xm_status_t add_messages(fair_t *f, const int64_t *first_message, int64_t
                 find_lane(f, xm_hop_sender(transfer, route, h), route->ranks[h], &message->lane);
             lane_t *lane;
 
-            if (status < 0) {
-                return status;
-            }
+            XM_TRY(status);
             message->transfer = index;
             message->hop = xm_plan_first_hop(f->plan, index) + h;
             message->left = (double)((end - first) * size);

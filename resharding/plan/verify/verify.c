@@ -497,7 +497,7 @@ xm_status_t xm_plan_verify(const xm_plan_t *plan)
     } else {
         memset(verifier.covered, -1, ((size_t)plan->ranks + 1) * sizeof(*verifier.covered));
     }
-    status = status == XM_OK ? xm_verify_tasks(plan) : status;
+    XM_THEN(status, xm_verify_tasks(plan));
     for (int r = 0; status == XM_OK && r < plan->builder.route_count; ++r) {
         status = verify_route(plan, r, verifier.seen);
     }

@@ -105,6 +105,27 @@ START_TEST(numbers_are_sorted_the_smallest_first)
 }
 END_TEST
 
+static int by_two(const void *a, const void *b)
+{
+    const double *left = a, *right = b;
+
+    XM_ORDER_BY(right[0], left[0]);
+    return xm_order((int64_t)left[1], (int64_t)right[1]);
+}
+
+/* The first key falls, the second rises. */
+START_TEST(keys_are_compared_one_after_the_other)
+{
+    double pairs[][2] = {{0.5, 2}, {1.5, 1}, {0.5, 1}, {1.5, 0}};
+
+    qsort(pairs, 4, sizeof(pairs[0]), by_two);
+    for (int i = 0; i < 4; ++i) {
+        ck_assert(pairs[i][0] == (i < 2 ? 1.5 : 0.5));
+        ck_assert(pairs[i][1] == (i < 2 ? i : i - 1));
+    }
+}
+END_TEST
+
 /* Of every number up to the end, and of an order in which places are equal. */
 START_TEST(bisection_finds_the_first_place)
 {
@@ -168,6 +189,7 @@ int main(void)
     tcase_add_test(tcase, too_much_fails_once_for_all);
     tcase_add_test(tcase, growing_array_keeps_its_items);
     tcase_add_test(tcase, numbers_are_sorted_the_smallest_first);
+    tcase_add_test(tcase, keys_are_compared_one_after_the_other);
     tcase_add_test(tcase, bisection_finds_the_first_place);
     tcase_add_test(tcase, index_finds_all_numbers_of_a_hash);
     suite_add_tcase(suite, tcase);

@@ -136,6 +136,29 @@ START_TEST(lists_are_joined_and_cut)
 }
 END_TEST
 
+/* Words that are empty, that fit exactly and that are cut, whose whole length is told. */
+START_TEST(words_of_a_list_come_in_turn)
+{
+    const char *list = "a,,bcd,defgh";
+    const char *const expected[] = {"a", "", "bcd", "def"};
+    const size_t lengths[] = {1, 0, 3, 5};
+    char word[4];
+
+    for (int i = 0; i < 4; ++i) {
+        ck_assert_ptr_nonnull(list);
+        ck_assert_uint_eq(xm_text_word(&list, ',', word, sizeof(word)), lengths[i]);
+        ck_assert_str_eq(word, expected[i]);
+    }
+    ck_assert_ptr_null(list);
+    list = "1x2";
+    ck_assert_uint_eq(xm_text_word(&list, 'x', word, sizeof(word)), 1);
+    ck_assert_str_eq(list, "2");
+    list = "";
+    ck_assert_uint_eq(xm_text_word(&list, ',', word, sizeof(word)), 0);
+    ck_assert_ptr_null(list);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("text");
@@ -148,6 +171,7 @@ int main(void)
     tcase_add_test(tcase, numbers_and_byte_counts);
     tcase_add_test(tcase, quantities_carry_units);
     tcase_add_test(tcase, characters_stay_whole);
+    tcase_add_test(tcase, words_of_a_list_come_in_turn);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
