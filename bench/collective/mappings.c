@@ -65,8 +65,7 @@ static void add_program(list_t *list, const xm_mapping_t *mapping, const xm_buil
     name_mapping(&o->net, mapping, row.mapping);
     name_program(&o->net, build, dimension, row.program);
     list->status = cb_make_candidate(o, HIERARCHICAL, build, &row.candidate);
-    if (list->status == XM_OK &&
-        !xm_array_reserve(&list->rows, &list->room, list->count + 1, sizeof(row))) {
+    if (list->status == XM_OK && !XM_ARRAY_ROOM(list->rows, list->room, list->count)) {
         xm_program_destroy(row.candidate.program);
         list->status = XM_NO_MEMORY("%zu programs", list->count);
     }

@@ -136,9 +136,8 @@ xm_status_t rb_layout_pool_get(rb_layout_pool_t *pool, const rb_layout_key_t *ke
         }
     }
     /* The layout is the pool's before it is entered, which may fail. */
-    XM_NEED_MEMORY(
-        xm_array_reserve(&pool->entries, &pool->room, (size_t)pool->count + 1, sizeof(entry_t)),
-        "%d layouts", pool->count + 1);
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(pool->entries, pool->room, pool->count), "%d layouts",
+                   pool->count + 1);
     XM_TRY(make_layout(key, &made));
     pool->entries[pool->count] = (entry_t){*key, made};
     *layout = made;

@@ -30,9 +30,8 @@ static xm_status_t check_shape(const rb_tensor_t *tensor)
 xm_status_t rb_tensor_list_add(rb_tensor_list_t *list, const rb_tensor_t *tensor)
 {
     XM_TRY(check_shape(tensor));
-    XM_NEED_MEMORY(
-        xm_array_reserve(&list->tensors, &list->room, (size_t)list->count + 1, sizeof(*tensor)),
-        "a list of %d tensors", list->count + 1);
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(list->tensors, list->room, list->count), "a list of %d tensors",
+                   list->count + 1);
     list->tensors[list->count++] = *tensor;
     return XM_OK;
 }

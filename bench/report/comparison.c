@@ -31,8 +31,7 @@ xm_status_t rb_comparison_add(rb_comparison_t *comparison, const rb_result_t *re
     XM_TRY(rb_load_of(plan, &outcome.load));
     memcpy(outcome.name, one->name, sizeof(outcome.name));
     (void)rb_result_obstacle(result, outcome.obstacle);
-    XM_NEED_MEMORY(xm_array_reserve(&comparison->outcomes, &comparison->capacity,
-                                    comparison->count + 1, sizeof(outcome)),
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(comparison->outcomes, comparison->capacity, comparison->count),
                    "comparing %zu results", comparison->count + 1);
     comparison->outcomes[comparison->count++] = outcome;
     return XM_OK;

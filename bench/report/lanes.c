@@ -23,8 +23,7 @@ xm_status_t rb_lanes_add(rb_lanes_t *lanes, int lane, const rb_bar_t *bar)
 {
     rb_lane_t *grows = &lanes->lanes[lane];
 
-    XM_NEED_MEMORY(xm_array_reserve(&grows->bars, &grows->capacity, grows->count + 1, sizeof(*bar)),
-                   "the figure");
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(grows->bars, grows->capacity, grows->count), "the figure");
     grows->bars[grows->count++] = *bar;
     return XM_OK;
 }

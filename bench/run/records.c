@@ -21,15 +21,8 @@ void rb_chunk_times_note(void *arg, int64_t transfer, int hop, int64_t chunk, xm
 {
     rb_chunk_times_t *times = arg;
 
-    if (times->count == times->room) {
-        size_t room = 2 * times->room + 64;
-        rb_record_t *grown = realloc(times->records, room * sizeof(*grown));
-
-        if (grown == NULL) {
-            return;
-        }
-        times->records = grown;
-        times->room = room;
+    if (!XM_ARRAY_ROOM(times->records, times->room, times->count)) {
+        return;
     }
     times->records[times->count++] = (rb_record_t){.transfer = transfer,
                                                    .hop = hop,

@@ -40,6 +40,10 @@ void xm_arena_clear(xm_arena_t *arena);
  */
 bool xm_array_reserve(void *array, size_t *room, size_t wanted, size_t size);
 
+/** The same for one more than the @p count items of an array of any type. */
+#define XM_ARRAY_ROOM(array, room, count)                                                          \
+    xm_array_reserve(&(array), &(room), (size_t)(count) + 1, sizeof(*(array)))
+
 /** -1, 0 or 1: whether @p a comes before @p b, for functions that qsort() is given. */
 static inline int xm_order(int64_t a, int64_t b)
 {

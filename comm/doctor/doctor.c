@@ -37,8 +37,7 @@ xm_status_t xm_findings_create(xm_findings_t **findings)
 
 bool xm_findings_add(xm_findings_t *findings, const xm_finding_t *finding)
 {
-    if (!xm_array_reserve(&findings->items, &findings->room, (size_t)findings->count + 1,
-                          sizeof(*finding))) {
+    if (!XM_ARRAY_ROOM(findings->items, findings->room, findings->count)) {
         return false;
     }
     findings->items[findings->count++] = *finding;

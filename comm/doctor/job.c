@@ -182,8 +182,7 @@ static xm_status_t add(xm_report_t *self, const xm_finding_t *finding, int first
     for (int i = 0; i < self->row_count && entry == NULL; ++i) {
         entry = same(&self->rows[i].row.finding, finding) ? &self->rows[i] : NULL;
     }
-    if (entry == NULL && xm_array_reserve(&self->rows, &self->row_room, (size_t)self->row_count + 1,
-                                          sizeof(*entry))) {
+    if (entry == NULL && XM_ARRAY_ROOM(self->rows, self->row_room, self->row_count)) {
         int place = place_of(self, finding);
 
         entry = &self->rows[place];

@@ -55,9 +55,8 @@ xm_status_t xm_table_add_rank(xm_collective_table_t *table, int group, const cha
     if (table->rank_count == XM_TABLE_RANKS) {
         return XM_MALFORMED("more than %d ranks", XM_TABLE_RANKS);
     }
-    XM_NEED_MEMORY(
-        xm_array_reserve(&table->ranks, &table->rank_room, table->rank_count + 1, sizeof(*ranks)),
-        "%zu ranks", table->rank_count + 1);
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(table->ranks, table->rank_room, table->rank_count), "%zu ranks",
+                   table->rank_count + 1);
     ranks = &table->ranks[table->rank_count++];
     ranks->group = group;
     memcpy(ranks->host, host, length);

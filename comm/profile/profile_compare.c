@@ -34,7 +34,7 @@ static void add(xm_profile_compare_t *compare, bool is_time, double before, doub
     if (before <= 0 || after <= 0) {
         return;
     }
-    if (!xm_array_reserve(&compare->rows, &compare->capacity, compare->count + 1, sizeof(*row))) {
+    if (!XM_ARRAY_ROOM(compare->rows, compare->capacity, compare->count)) {
         compare->no_memory = true;
         return;
     }

@@ -206,8 +206,7 @@ static xm_status_t keep(ap_cross_mesh_t *cross_mesh, const cost_entry_t *entry)
 
     (void)pthread_mutex_lock(&cross_mesh->mutex);
     taken = find_entry(cross_mesh, &entry->key) == NULL;
-    if (taken && (!xm_array_reserve(&cross_mesh->entries, &cross_mesh->room, cross_mesh->used + 1,
-                                    sizeof(*entry)) ||
+    if (taken && (!XM_ARRAY_ROOM(cross_mesh->entries, cross_mesh->room, cross_mesh->used) ||
                   !xm_index_enter(&cross_mesh->index, XXH3_64bits(&entry->key, sizeof(entry->key)),
                                   (int64_t)cross_mesh->used))) {
         status = XM_NO_MEMORY("%zu boundary costs", cross_mesh->used + 1);

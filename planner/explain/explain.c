@@ -38,8 +38,7 @@ ap_decision_t *ap_explanation_add(ap_explanation_t *explanation, const char *uni
     ap_decision_t *decision;
     va_list arguments;
 
-    if (!xm_array_reserve(&explanation->decisions, &explanation->capacity,
-                          (size_t)explanation->count + 1, sizeof(*explanation->decisions))) {
+    if (!XM_ARRAY_ROOM(explanation->decisions, explanation->capacity, explanation->count)) {
         (void)XM_NO_MEMORY("%d decisions", explanation->count + 1);
         return NULL;
     }

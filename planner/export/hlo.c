@@ -31,7 +31,7 @@ typedef struct place {
 xm_status_t ap_hlo_edit(ap_hlo_exporter_t *e, size_t at, size_t length, char *text)
 {
     XM_NEED_MEMORY(text, "an HLO module with shardings");
-    if (!xm_array_reserve(&e->edits, &e->edit_room, (size_t)e->edit_count + 1, sizeof(*e->edits))) {
+    if (!XM_ARRAY_ROOM(e->edits, e->edit_room, e->edit_count)) {
         free(text);
         return XM_NO_MEMORY("an HLO module with shardings");
     }

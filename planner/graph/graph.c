@@ -109,8 +109,7 @@ xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor,
     double elements = 1;
     char *copy;
 
-    XM_NEED_MEMORY(xm_array_reserve(&graph->tensors, &graph->tensor_capacity,
-                                    (size_t)graph->tensor_count + 1, sizeof(*graph->tensors)),
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(graph->tensors, graph->tensor_capacity, graph->tensor_count),
                    "%d graph entries", graph->tensor_count + 1);
     for (int d = 0; d < tensor->shape.rank; ++d) {
         elements *= (double)tensor->shape.dims[d];
@@ -128,8 +127,7 @@ xm_status_t ap_graph_append_tensor(ap_graph_t *graph, const ap_tensor_t *tensor,
 
 xm_status_t ap_graph_reserve_op(ap_graph_t *graph)
 {
-    return xm_array_reserve(&graph->ops, &graph->op_capacity, (size_t)graph->op_count + 1,
-                            sizeof(*graph->ops))
+    return XM_ARRAY_ROOM(graph->ops, graph->op_capacity, graph->op_count)
                ? XM_OK
                : XM_NO_MEMORY("%d graph entries", graph->op_count + 1);
 }

@@ -156,8 +156,8 @@ static int get_node(builder_t *b, int level, int devices, int layer)
     if (*at >= 0) {
         return *at;
     }
-    if (!xm_array_reserve(&graph->nodes, &b->node_room, count + 1, sizeof(*graph->nodes)) ||
-        !xm_array_reserve(&graph->order, &b->order_room, count + 1, sizeof(*graph->order)) ||
+    if (!XM_ARRAY_ROOM(graph->nodes, b->node_room, count) ||
+        !XM_ARRAY_ROOM(graph->order, b->order_room, count) ||
         !xm_array_reserve(&b->in_bits, &b->in_room, count + 1, in_bytes) ||
         !xm_array_reserve(&b->out_bits, &b->out_room, count + 1, out_bytes)) {
         return -1;
@@ -207,8 +207,7 @@ static xm_status_t add_edges(builder_t *b, int node, int target, int last, int s
             continue;
         }
         /* Indices stay valid when the array moves, pointers do not. */
-        if (!xm_array_reserve(&graph->edges, &graph->edge_capacity, graph->edge_count + 1,
-                              sizeof(*graph->edges))) {
+        if (!XM_ARRAY_ROOM(graph->edges, graph->edge_capacity, graph->edge_count)) {
             return no_room();
         }
         b->touched[touched++] = pair;

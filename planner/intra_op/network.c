@@ -196,8 +196,7 @@ xm_status_t ap_shard_buffer_add(ap_shard_network_t *n, int variable, int options
 {
     double *bytes = xm_arena_get(&n->arena, (size_t)options, sizeof(*bytes));
 
-    if (bytes == NULL ||
-        !xm_array_reserve(&n->row, &n->row_capacity, (size_t)n->rows + 1, sizeof(*n->row))) {
+    if (bytes == NULL || !XM_ARRAY_ROOM(n->row, n->row_capacity, n->rows)) {
         return XM_NO_MEMORY("the network of a sharding problem");
     }
     *row = n->rows;
@@ -211,9 +210,8 @@ xm_status_t ap_shard_use_add(ap_shard_network_t *n, int row, int first, int end)
     if (row < 0 || first >= end) {
         return XM_OK;
     }
-    XM_NEED_MEMORY(
-        xm_array_reserve(&n->use, &n->use_capacity, (size_t)n->uses + 1, sizeof(*n->use)),
-        "the network of a sharding problem");
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(n->use, n->use_capacity, n->uses),
+                   "the network of a sharding problem");
     n->use[n->uses++] = (ap_shard_use_t){.row = row, .first = first, .end = end};
     return XM_OK;
 }

@@ -145,9 +145,8 @@ static xm_status_t add_copy(ap_shard_emission_t *e, int k)
     const ap_strategy_table_t *to = ap_strategy_table_of(p, wire->to);
     ap_shard_copy_t made = {.edge = k, .twice = variable(e, wire->to)->modes};
 
-    XM_NEED_MEMORY(
-        xm_array_reserve(&e->copy, &e->copy_capacity, (size_t)e->copies + 1, sizeof(*e->copy)),
-        "the network of a sharding problem");
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(e->copy, e->copy_capacity, e->copies),
+                   "the network of a sharding problem");
     made.spec = xm_arena_take(&e->arena, (size_t)to->count * sizeof(*made.spec));
     made.sample = xm_arena_take(&e->arena, (size_t)to->count * sizeof(*made.sample));
     XM_NEED_MEMORY(!e->arena.failed, "the network of a sharding problem");

@@ -40,8 +40,7 @@ static xm_status_t add_transfer(builder_t *b, ap_shard_transfer_t transfer)
     if (transfer.axes == 0) {
         return XM_OK;
     }
-    XM_NEED_MEMORY(xm_array_reserve(&report->transfers, &b->room,
-                                    (size_t)report->transfer_count + 1, sizeof(*report->transfers)),
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(report->transfers, b->room, report->transfer_count),
                    "the report of a sharding");
     transfer.cost =
         transfer.runs * (transfer.gradient ? ap_cost_gradient_collective : ap_cost_collective_over)(

@@ -271,9 +271,7 @@ xm_status_t ap_strategy_table_find(ap_shard_problem_t *p, int op, int tensor, in
             return XM_OK;
         }
     }
-    XM_NEED_MEMORY(
-        xm_array_reserve(&p->set, &p->set_capacity, (size_t)p->sets + 1, sizeof(*p->set)),
-        "the strategies of a graph");
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(p->set, p->set_capacity, p->sets), "the strategies of a graph");
     status = op >= 0 ? fill_op(p, &made) : fill_tensor(p, &made);
     if (status != XM_OK) {
         ap_strategy_list_free(&made.strategies);

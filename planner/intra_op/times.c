@@ -127,8 +127,7 @@ static xm_status_t drop_covered(finder_t *f, const int *like)
 /* Appends a stretch of use. */
 static xm_status_t add_span(finder_t *f, int row, int weight, int first, int end)
 {
-    XM_NEED_MEMORY(xm_array_reserve(&f->span, &f->capacity, (size_t)f->spans + 1, sizeof(*f->span)),
-                   "the times of a graph");
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(f->span, f->capacity, f->spans), "the times of a graph");
     f->span[f->spans++] =
         (ap_shard_span_t){.row = row, .weight = weight, .first = first, .end = end};
     return XM_OK;

@@ -148,8 +148,7 @@ static void append(writer_t *writer, const ap_schedule_op_t *op)
     int count = schedule->op_count[writer->device];
 
     writer->no_memory =
-        writer->no_memory || !xm_array_reserve(&schedule->ops[writer->device], &writer->capacity,
-                                               (size_t)count + 1, sizeof(*op));
+        writer->no_memory || !XM_ARRAY_ROOM(schedule->ops[writer->device], writer->capacity, count);
     if (!writer->no_memory) {
         schedule->ops[writer->device][count] = *op;
         schedule->ops[writer->device][count].held = writer->held;

@@ -60,8 +60,7 @@ xm_status_t ap_stage_mesh_get(ap_stage_context_t *context, const ap_stage_query_
         }
     }
     made = xm_arena_get(&context->arena, 1, sizeof(*made));
-    if (made == NULL || !xm_array_reserve(&context->mesh, &context->mesh_room,
-                                          (size_t)context->meshes + 1, sizeof(*context->mesh))) {
+    if (made == NULL || !XM_ARRAY_ROOM(context->mesh, context->mesh_room, context->meshes)) {
         return XM_NO_MEMORY("stage tables");
     }
     status = mesh_create(context, query, made);
@@ -96,8 +95,7 @@ xm_status_t ap_stage_multiplier_get(ap_stage_context_t *context, ap_stage_mesh_t
     }
     made = xm_arena_get(&context->arena, 1, sizeof(*made));
     if (made == NULL ||
-        !xm_array_reserve(&mesh->multiplier, &mesh->multiplier_room, (size_t)mesh->multipliers + 1,
-                          sizeof(*mesh->multiplier))) {
+        !XM_ARRAY_ROOM(mesh->multiplier, mesh->multiplier_room, mesh->multipliers)) {
         return XM_NO_MEMORY("stage tables");
     }
     made->multiplier = multiplier;

@@ -37,7 +37,7 @@ static void wait_for(find_t *find, uint32_t before, size_t move, bool at_receive
         return;
     }
     find->seen[before] = after + 1;
-    if (!xm_array_reserve(&find->pair, &find->pair_room, find->pairs + 1, sizeof(*find->pair))) {
+    if (!XM_ARRAY_ROOM(find->pair, find->pair_room, find->pairs)) {
         find->failed = true;
         return;
     }
@@ -59,7 +59,7 @@ static void wait_for_all(find_t *find, uint32_t list, size_t move, bool at_recei
 
 static void push(find_t *find, uint32_t *list, uint32_t move)
 {
-    if (!xm_array_reserve(&find->cell, &find->room, find->cells + 1, sizeof(*find->cell))) {
+    if (!XM_ARRAY_ROOM(find->cell, find->room, find->cells)) {
         find->failed = true;
         return;
     }

@@ -17,9 +17,7 @@ typedef struct {
 
 static void keep(search_t *search)
 {
-    search->failed =
-        search->failed || !xm_array_reserve(&search->list, &search->room, (size_t)search->count + 1,
-                                            sizeof(*search->list));
+    search->failed = search->failed || !XM_ARRAY_ROOM(search->list, search->room, search->count);
     if (!search->failed) {
         search->list[search->count++] = search->now;
     }

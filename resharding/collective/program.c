@@ -51,7 +51,7 @@ xm_status_t xm_program_add(xm_program_t *program, xm_move_t move)
 {
     /* Dependencies number moves and their ends in 32 bits. */
     if (program->count >= INT32_MAX / 2 ||
-        !xm_array_reserve(&program->moves, &program->room, program->count + 1, sizeof(move))) {
+        !XM_ARRAY_ROOM(program->moves, program->room, program->count)) {
         return XM_NO_MEMORY("%zu moves", program->count);
     }
     program->moves[program->count++] = move;

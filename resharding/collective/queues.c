@@ -65,8 +65,8 @@ static void add_event(queues_t *q, double at, event_t event)
         q->unused = q->nodes[number].left;
     } else {
         number = (uint32_t)++q->count;
-        if (!xm_array_reserve(&q->nodes, &q->nodes_room, q->count + 1, sizeof(*q->nodes)) ||
-            !xm_array_reserve(&q->events, &q->events_room, q->count + 1, sizeof(*q->events))) {
+        if (!XM_ARRAY_ROOM(q->nodes, q->nodes_room, q->count) ||
+            !XM_ARRAY_ROOM(q->events, q->events_room, q->count)) {
             q->status = XM_NO_MEMORY("simulating %zu moves", q->program->count);
             return;
         }

@@ -113,8 +113,7 @@ static xm_status_t add_to_group(xm_cut_bound_t *cut_bound, const int *holders, i
         }
     }
     /* The set is new; its holders are appended to the common list, which groups index. */
-    XM_NEED_MEMORY(xm_array_reserve(&cut_bound->group, &cut_bound->group_room,
-                                    (size_t)cut_bound->groups + 1, sizeof(*cut_bound->group)) &&
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(cut_bound->group, cut_bound->group_room, cut_bound->groups) &&
                        xm_array_reserve(&cut_bound->holder, &cut_bound->holder_room,
                                         cut_bound->holders + (size_t)count,
                                         sizeof(*cut_bound->holder)) &&

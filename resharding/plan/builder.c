@@ -46,8 +46,7 @@ static xm_status_t add_route(xm_builder_t *builder, int count, const int *ranks,
     int *copy = malloc(2 * bytes);
 
     if (copy == NULL ||
-        !xm_array_reserve(&builder->routes, &builder->route_room, (size_t)builder->route_count + 1,
-                          sizeof(*builder->routes))) {
+        !XM_ARRAY_ROOM(builder->routes, builder->route_room, builder->route_count)) {
         free(copy);
         return XM_NO_MEMORY("a route of %d ranks", count);
     }
@@ -84,10 +83,9 @@ xm_status_t xm_builder_route(xm_builder_t *builder, int count, const int *ranks,
 /* Appends a transfer; its index stays valid, its address does not. */
 xm_status_t xm_builder_append(xm_builder_t *builder, const xm_transfer_t *transfer, int64_t *index)
 {
-    XM_NEED_MEMORY(xm_array_reserve(&builder->transfers, &builder->transfer_room,
-                                    (size_t)builder->transfer_count + 1,
-                                    sizeof(*builder->transfers)),
-                   "more than %" PRId64 " transfers", builder->transfer_count);
+    XM_NEED_MEMORY(
+        XM_ARRAY_ROOM(builder->transfers, builder->transfer_room, builder->transfer_count),
+        "more than %" PRId64 " transfers", builder->transfer_count);
     if (index != NULL) {
         *index = builder->transfer_count;
     }

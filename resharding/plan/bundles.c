@@ -54,8 +54,7 @@ static xm_status_t find_bundle(making_t *m, const xm_demand_t *rails, int64_t *b
             return XM_OK;
         }
     }
-    if (!xm_array_reserve(&out->demands, &m->capacity, (size_t)out->count + 1,
-                          sizeof(*out->demands)) ||
+    if (!XM_ARRAY_ROOM(out->demands, m->capacity, out->count) ||
         !xm_index_enter(&m->index, hash, out->count)) {
         return no_memory(m);
     }

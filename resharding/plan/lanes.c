@@ -199,8 +199,7 @@ static xm_status_t add_lane(making_t *m, const xm_lane_t *lane)
 {
     xm_lanes_t *lanes = m->lanes;
 
-    if (!xm_array_reserve(&lanes->lanes, &lanes->room, (size_t)lanes->count + 1,
-                          sizeof(*lanes->lanes))) {
+    if (!XM_ARRAY_ROOM(lanes->lanes, lanes->room, lanes->count)) {
         return no_memory(m);
     }
     lanes->lanes[lanes->count++] = *lane;

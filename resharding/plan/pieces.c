@@ -128,7 +128,7 @@ static xm_status_t add_span(cutter_t *c, int64_t task, int64_t first, int64_t en
     if (first == end || !is_left(c, rank)) {
         return XM_OK;
     }
-    if (!xm_array_reserve(&c->spans, &c->span_room, c->span_count + 1, sizeof(*c->spans))) {
+    if (!XM_ARRAY_ROOM(c->spans, c->span_room, c->span_count)) {
         return no_memory(c);
     }
     c->spans[c->span_count++] = (span_t){task, first, end, c->number[rank]};
@@ -246,8 +246,7 @@ static xm_status_t add_stay(cutter_t *c, const xm_kept_t *kept, int64_t ranks, i
 {
     xm_pieces_t *out = c->out;
 
-    if (!xm_array_reserve(&out->stays, &out->stay_room, (size_t)out->stay_count + 1,
-                          sizeof(*out->stays))) {
+    if (!XM_ARRAY_ROOM(out->stays, out->stay_room, out->stay_count)) {
         return no_memory(c);
     }
     out->stays[out->stay_count++] = (xm_stay_t){*kept, ranks, (int)count};
@@ -259,7 +258,7 @@ static xm_status_t add_piece(cutter_t *c, const xm_piece_t *piece)
 {
     xm_pieces_t *out = c->out;
 
-    if (!xm_array_reserve(&out->pieces, &out->room, (size_t)out->count + 1, sizeof(*out->pieces))) {
+    if (!XM_ARRAY_ROOM(out->pieces, out->room, out->count)) {
         return no_memory(c);
     }
     out->pieces[out->count++] = *piece;

@@ -201,8 +201,7 @@ static xm_status_t note_arrival(parts_t *p, const xm_inner_t *inner, int head, i
 {
     arrived_t *arrived = &p->arrived[xm_network_host_of_rail(p->emitter->network, inner->rail)];
 
-    if (!xm_array_reserve(&arrived->at, &arrived->room, (size_t)arrived->count + 1,
-                          sizeof(*arrived->at))) {
+    if (!XM_ARRAY_ROOM(arrived->at, arrived->room, arrived->count)) {
         return no_memory(p);
     }
     p->left[inner->rail] -= (double)bytes;
@@ -284,7 +283,7 @@ static xm_status_t choose_receiver(parts_t *p, const xm_entry_t *entry, int rail
 /* Appends a transfer between hosts. */
 static xm_status_t append_sent(parts_t *p, xm_transfer_t *transfer, int receiver)
 {
-    if (!xm_array_reserve(&p->sent, &p->sent_room, (size_t)p->sent_count + 1, sizeof(*p->sent))) {
+    if (!XM_ARRAY_ROOM(p->sent, p->sent_room, p->sent_count)) {
         return no_memory(p);
     }
     p->sent[p->sent_count++] = p->emitter->builder->transfer_count;

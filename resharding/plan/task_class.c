@@ -106,7 +106,7 @@ static xm_status_t intern_set(classifier_t *c, const int *ranks, int count, int 
             return XM_OK;
         }
     }
-    if (!xm_array_reserve(&c->sets, &c->set_room, (size_t)c->set_count + 1, sizeof(*c->sets)) ||
+    if (!XM_ARRAY_ROOM(c->sets, c->set_room, c->set_count) ||
         !xm_index_enter(&c->set_index, hash, c->set_count)) {
         return no_memory(c);
     }
@@ -233,10 +233,8 @@ static xm_status_t find_class(classifier_t *c, int src, int dst, int64_t *index)
             return XM_OK;
         }
     }
-    if (!xm_array_reserve(&c->out->classes, &c->class_room, (size_t)c->out->count + 1,
-                          sizeof(*c->out->classes)) ||
-        !xm_array_reserve(&c->class_key, &c->key_room, (size_t)c->out->count + 1,
-                          sizeof(*c->class_key))) {
+    if (!XM_ARRAY_ROOM(c->out->classes, c->class_room, c->out->count) ||
+        !XM_ARRAY_ROOM(c->class_key, c->key_room, c->out->count)) {
         return no_memory(c);
     }
     *index = c->out->count;

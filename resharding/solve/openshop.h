@@ -70,7 +70,8 @@ typedef struct xm_shop_transfer {
 
 typedef struct xm_shop_transfers {
     xm_shop_transfer_t *at;
-    int64_t count, capacity;
+    int64_t count;
+    size_t capacity;
 } xm_shop_transfers_t;
 
 /* Splits the groups by what each host sends of each (xm_shop_fits()). Parents come before children.

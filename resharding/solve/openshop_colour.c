@@ -36,7 +36,8 @@ typedef struct {
     int64_t now, left;
     xm_arena_t arena; /* of all but the pieces, which the caller takes over */
     xm_turn_piece_t *piece;
-    int64_t pieces, capacity;
+    int64_t pieces;
+    size_t capacity;
 } colouring_t;
 
 static void set_insert(uint64_t *set, int i)
@@ -160,14 +161,8 @@ static void fill_cells(colouring_t *c, const xm_shop_transfers_t *transfers, con
 
 static xm_status_t add_piece(colouring_t *c, xm_turn_piece_t piece)
 {
-    if (c->pieces == c->capacity) {
-        int64_t grown = c->capacity > 0 ? 2 * c->capacity : 256;
-        xm_turn_piece_t *at = realloc(c->piece, (size_t)grown * sizeof(*at));
-
-        XM_NEED_MEMORY(at, "%lld pieces", (long long)grown);
-        c->piece = at;
-        c->capacity = grown;
-    }
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(c->piece, c->capacity, c->pieces), "%lld pieces",
+                   (long long)c->pieces + 1);
     c->piece[c->pieces++] = piece;
     return XM_OK;
 }

@@ -73,7 +73,7 @@ static xm_status_t allocate(distribution_t *w)
     w->order = xm_arena_take(&w->arena, hosts * sizeof(int));
     w->sent = xm_arena_take(&w->arena, hosts * sizeof(int64_t));
     w->transfers->at = malloc((size_t)w->left * sizeof(*w->transfers->at));
-    w->transfers->capacity = w->left;
+    w->transfers->capacity = (size_t)w->left;
     w->transfers->count = 0;
     XM_NEED_MEMORY(!w->arena.failed && w->transfers->at != NULL, "%lld pieces on %d hosts",
                    (long long)w->pieces, w->hosts);

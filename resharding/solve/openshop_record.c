@@ -31,7 +31,8 @@ struct xm_recorder {
     const xm_shop_t *shop;
     const xm_shop_transfers_t *transfers;
     record_t *record;
-    int64_t count, capacity;
+    int64_t count;
+    size_t capacity;
     progress_t *progress;                /* by transfer */
     int64_t *egress_free, *ingress_free; /* by host */
     int64_t *up_free, *down_free;        /* by rack */
@@ -154,14 +155,8 @@ static xm_status_t append(xm_recorder_t *recorder, int64_t transfer, record_t *r
     progress_t *progress = &recorder->progress[transfer];
     int sender = record->hop.sender, receiver = record->hop.receiver;
 
-    if (recorder->count == recorder->capacity) {
-        int64_t grown = recorder->capacity > 0 ? 2 * recorder->capacity : 1024;
-        record_t *at = realloc(recorder->record, (size_t)grown * sizeof(*at));
-
-        XM_NEED_MEMORY(at, "%lld hops", (long long)grown);
-        recorder->record = at;
-        recorder->capacity = grown;
-    }
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(recorder->record, recorder->capacity, recorder->count),
+                   "%lld hops", (long long)recorder->count + 1);
     place(recorder, record);
     /* The hop is the last one on both of its directions, which extend() looks for. */
     recorder->record[recorder->count] = *record;

@@ -44,14 +44,8 @@ static xm_status_t add_transfer(split_t *split, int sender, int receiver, int64_
                               MOST_TRANSFERS, split->shop->hosts,
                               split->shop->group[split->group].hosts->receiver_count);
     }
-    if (transfers->count == transfers->capacity) {
-        int64_t grown = transfers->capacity > 0 ? 2 * transfers->capacity : 256;
-        xm_shop_transfer_t *at = realloc(transfers->at, (size_t)grown * sizeof(*at));
-
-        XM_NEED_MEMORY(at, "%lld transfers", (long long)grown);
-        transfers->at = at;
-        transfers->capacity = grown;
-    }
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(transfers->at, transfers->capacity, transfers->count),
+                   "%lld transfers", (long long)transfers->count + 1);
     transfers->at[transfers->count++] =
         (xm_shop_transfer_t){split->group, first, bytes, parent, sender, receiver, false};
     if (parent >= 0) {

@@ -22,14 +22,7 @@ static bool earlier(const xm_sim_message_t *a, const xm_sim_message_t *b)
 static xm_status_t append(xm_sim_message_t **list, size_t *count, size_t *capacity,
                           xm_sim_message_t message)
 {
-    if (*count == *capacity) {
-        size_t grown = *capacity > 0 ? *capacity * 2 : 64;
-        xm_sim_message_t *larger = realloc(*list, grown * sizeof(*larger));
-
-        XM_NEED_MEMORY(larger, "%zu simulated messages", grown);
-        *list = larger;
-        *capacity = grown;
-    }
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(*list, *capacity, *count), "%zu simulated messages", *count + 1);
     (*list)[(*count)++] = message;
     return XM_OK;
 }

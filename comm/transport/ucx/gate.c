@@ -57,8 +57,7 @@ static void each_listener(xm_ucx_gate_t *gate, void (*look)(xm_ucx_gate_t *, int
 static void note(xm_ucx_gate_t *gate, int fd, void *arg)
 {
     (void)arg;
-    if (xm_array_reserve(&gate->before, &gate->before_room, gate->before_count + 1,
-                         sizeof(*gate->before))) {
+    if (XM_ARRAY_ROOM(gate->before, gate->before_room, gate->before_count)) {
         gate->before[gate->before_count++] = fd;
     }
 }

@@ -51,8 +51,7 @@ xm_status_t ap_frontend_notes_add(ap_frontend_notes_t *notes, const char *name)
             return XM_OK;
         }
     }
-    XM_NEED_MEMORY(xm_array_reserve(&notes->list, &notes->room, (size_t)notes->count + 1,
-                                    sizeof(*notes->list)),
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(notes->list, notes->room, notes->count),
                    "a list of unknown operators");
     (void)strcpy(notes->list[notes->count].name, text);
     notes->list[notes->count++].count = 1;

@@ -78,7 +78,7 @@ static xm_status_t read_donations(const hlo_module_t *module, const char *key, d
             hlo_expect(&cursor, ":");
         }
         read_donor(&cursor, &made);
-        if (!xm_array_reserve(&all->list, &all->room, (size_t)all->count + 1, sizeof(*all->list))) {
+        if (!XM_ARRAY_ROOM(all->list, all->room, all->count)) {
             return hlo_no_memory();
         }
         all->list[all->count++] = made;

@@ -47,8 +47,7 @@ xm_status_t hlo_source_enter(hlo_source_t *source, int parent, const hlo_instruc
 {
     hlo_context_t *made;
 
-    XM_NEED_MEMORY(xm_array_reserve(&source->contexts, &source->context_room,
-                                    (size_t)source->context_count + 1, sizeof(*source->contexts)),
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(source->contexts, source->context_room, source->context_count),
                    "the places in an HLO module");
     made = &source->contexts[source->context_count];
     *made =
@@ -70,8 +69,7 @@ xm_status_t hlo_source_add(hlo_source_t *source, const hlo_instruction_t *of,
     hlo_instance_t *made;
 
     if (operands == NULL ||
-        !xm_array_reserve(&source->instances, &source->instance_room,
-                          (size_t)source->instance_count + 1, sizeof(*source->instances))) {
+        !XM_ARRAY_ROOM(source->instances, source->instance_room, source->instance_count)) {
         return XM_NO_MEMORY("the places in an HLO module");
     }
     memcpy(operands, instance->operands, bytes);
@@ -94,9 +92,7 @@ xm_status_t hlo_source_add_loop(hlo_source_t *source, const hlo_instruction_t *o
     hlo_carried_t *state = xm_arena_take(&source->arena, bytes);
     hlo_loop_t *made;
 
-    if (state == NULL ||
-        !xm_array_reserve(&source->loops, &source->loop_room, (size_t)source->loop_count + 1,
-                          sizeof(*source->loops))) {
+    if (state == NULL || !XM_ARRAY_ROOM(source->loops, source->loop_room, source->loop_count)) {
         return XM_NO_MEMORY("the places in an HLO module");
     }
     memcpy(state, loop->state, (size_t)loop->count * sizeof(*state));
@@ -134,15 +130,14 @@ xm_status_t hlo_source_add_port(hlo_source_t *source, const char *name, const op
     hlo_port_t made = {.shape = type->shape, .dtype = type->dtype, .tensor = tensor};
 
     if (name == NULL) {
-        XM_NEED_MEMORY(xm_array_reserve(&source->results, &source->result_room,
-                                        (size_t)source->result_count + 1, sizeof(made)),
+        XM_NEED_MEMORY(XM_ARRAY_ROOM(source->results, source->result_room, source->result_count),
                        "the places in an HLO module");
         source->results[source->result_count++] = made;
         return XM_OK;
     }
-    XM_NEED_MEMORY(xm_array_reserve(&source->parameters, &source->parameter_room,
-                                    (size_t)source->parameter_count + 1, sizeof(made)),
-                   "the places in an HLO module");
+    XM_NEED_MEMORY(
+        XM_ARRAY_ROOM(source->parameters, source->parameter_room, source->parameter_count),
+        "the places in an HLO module");
     made.name = xm_arena_get(&source->arena, strlen(name) + 1, 1);
     XM_NEED_MEMORY(made.name, "the places in an HLO module");
     (void)strcpy(made.name, name);

@@ -95,8 +95,7 @@ static point_t *insert(list_t *list, double seconds, double bytes, int *from, bo
     at -= at > 0 && list->points[at - 1].seconds == seconds;
     for (beaten = at; beaten < list->count && list->points[beaten].bytes >= bytes; ++beaten) {
     }
-    if (!xm_array_reserve(&list->points, &list->capacity, (size_t)list->count + 1,
-                          sizeof(*list->points))) {
+    if (!XM_ARRAY_ROOM(list->points, list->capacity, list->count)) {
         *failed = true;
         return NULL;
     }

@@ -155,14 +155,9 @@ static xm_status_t expand(tree_t *tree, size_t at)
         return XM_OK;
     }
     size = tree->network->variable[variable].size;
-    while (tree->count + (size_t)size > tree->capacity) {
-        size_t more = tree->capacity > 0 ? 2 * tree->capacity : 1024;
-        node_t *grown = realloc(tree->node, more * sizeof(*grown));
-
-        XM_NEED_MEMORY(grown, "a tree of decisions");
-        tree->node = grown;
-        tree->capacity = more;
-    }
+    XM_NEED_MEMORY(xm_array_reserve(&tree->node, &tree->capacity, tree->count + (size_t)size,
+                                    sizeof(*tree->node)),
+                   "a tree of decisions");
     tree->node[at].variable = variable;
     tree->node[at].first = (int)tree->count;
     for (int x = 0; x < size; ++x) {

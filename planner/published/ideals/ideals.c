@@ -49,8 +49,7 @@ static const uint64_t *set_at(const ap_ideals_t *ideals, int ideal)
 
 static xm_status_t add_link(builder_t *builder, int above, int ideal, int node)
 {
-    XM_NEED_MEMORY(xm_array_reserve(&builder->found, &builder->found_room,
-                                    (size_t)builder->found_count + 1, sizeof(*builder->found)),
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(builder->found, builder->found_room, builder->found_count),
                    "the down-sets of a graph");
     builder->found[builder->found_count++] = (found_link_t){{ideal, node}, above};
     return XM_OK;

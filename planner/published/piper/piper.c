@@ -76,8 +76,7 @@ static bool add_option(solver_t *solver, int below, int tensor, int data)
         if (isinf(seconds) || seconds > solver->limit) {
             break;
         }
-        if (!xm_array_reserve(&solver->steps, &solver->step_room, (size_t)solver->step_count + 1,
-                              sizeof(*solver->steps))) {
+        if (!XM_ARRAY_ROOM(solver->steps, solver->step_room, solver->step_count)) {
             return false;
         }
         solver->steps[solver->step_count++] = (ap_piper_step_t){seconds, up_to};
@@ -85,8 +84,7 @@ static bool add_option(solver_t *solver, int below, int tensor, int data)
         from = up_to + 1;
     }
     if (option.step_count > 0) {
-        if (!xm_array_reserve(&solver->options, &solver->option_room,
-                              (size_t)solver->option_count + 1, sizeof(*solver->options))) {
+        if (!XM_ARRAY_ROOM(solver->options, solver->option_room, solver->option_count)) {
             return false;
         }
         solver->options[solver->option_count++] = option;

@@ -80,8 +80,7 @@ static xm_status_t find_lane(fair_t *f, int sender, int receiver, int *lane)
             return XM_OK;
         }
     }
-    if (!xm_array_reserve(&f->lanes, &f->lane_capacity, (size_t)f->lane_count + 1,
-                          sizeof(*f->lanes)) ||
+    if (!XM_ARRAY_ROOM(f->lanes, f->lane_capacity, f->lane_count) ||
         !xm_index_enter(&f->lane_index, hash, f->lane_count)) {
         return no_memory(f);
     }

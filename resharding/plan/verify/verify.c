@@ -178,8 +178,7 @@ typedef struct {
 
 static xm_status_t add_entry(deliveries_t *deliveries, entry_t entry)
 {
-    XM_NEED_MEMORY(xm_array_reserve(&deliveries->entries, &deliveries->room, deliveries->count + 1,
-                                    sizeof(entry)),
+    XM_NEED_MEMORY(XM_ARRAY_ROOM(deliveries->entries, deliveries->room, deliveries->count),
                    "verifying %zu transfers", deliveries->count);
     deliveries->sorted =
         deliveries->sorted &&
