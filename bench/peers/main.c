@@ -76,9 +76,7 @@ static xm_status_t run_cases(job_t *job)
     for (int i = 0; status == XM_OK && i < job->selection.count; ++i) {
         status = is_variant(&job->selection, i) ? XM_OK : run_case(job, i);
     }
-    if (status == XM_OK && job->report != NULL) {
-        status = rb_peer_report_finish(job->report);
-    }
+    XM_THEN(status, job->report != NULL ? rb_peer_report_finish(job->report) : XM_OK);
     return rb_peer_agree(status);
 }
 

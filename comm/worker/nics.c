@@ -470,9 +470,7 @@ static xm_status_t choose_or_not(chooser_state_t *self, char text[XM_WORKER_NICS
         return XM_OK;
     }
     status = read_host(self);
-    if (status == XM_OK && spans) {
-        status = exchange_places(self);
-    }
+    XM_THEN(status, spans ? exchange_places(self) : XM_OK);
     if (status < 0) {
         return status;
     }

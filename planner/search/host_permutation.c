@@ -146,9 +146,7 @@ xm_status_t ap_host_permutations_open(ap_planner_setup_t *setup, int layers,
         status = widen(setup, list, count, &fit);
         host_permutations->all = host_permutations->all && fit;
     }
-    if (status == XM_OK && fit) {
-        status = open_items(setup, list, count, host_permutations);
-    }
+    XM_THEN(status, fit ? open_items(setup, list, count, host_permutations) : XM_OK);
     free(list);
     return status;
 }
