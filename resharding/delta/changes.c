@@ -142,19 +142,17 @@ WIDE static inline uint64_t differ_wide(const char *now, const char *shadow, siz
     return bits;
 }
 
+/* Constants unroll the loop over vectors. */
+#define FIND(differ)                                                                               \
+    (size == 1   ? find_blocks(now, shadow, blocks, 1, changed, differ)                            \
+     : size == 2 ? find_blocks(now, shadow, blocks, 2, changed, differ)                            \
+     : size == 4 ? find_blocks(now, shadow, blocks, 4, changed, differ)                            \
+                 : find_blocks(now, shadow, blocks, size, changed, differ))
+
 WIDE static int64_t find_wide(const char *now, char *shadow, int64_t blocks, size_t size,
                               uint64_t *changed)
 {
-    switch (size) { /* constants unroll the loop over vectors */
-    case 1:
-        return find_blocks(now, shadow, blocks, 1, changed, differ_wide);
-    case 2:
-        return find_blocks(now, shadow, blocks, 2, changed, differ_wide);
-    case 4:
-        return find_blocks(now, shadow, blocks, 4, changed, differ_wide);
-    default:
-        return find_blocks(now, shadow, blocks, size, changed, differ_wide);
-    }
+    return FIND(differ_wide);
 }
 
 /* Vectors of 256 bits compare into bytes, whose signs are gathered. */
@@ -207,16 +205,7 @@ HALF static inline uint64_t differ_half(const char *now, const char *shadow, siz
 HALF static int64_t find_half(const char *now, char *shadow, int64_t blocks, size_t size,
                               uint64_t *changed)
 {
-    switch (size) {
-    case 1:
-        return find_blocks(now, shadow, blocks, 1, changed, differ_half);
-    case 2:
-        return find_blocks(now, shadow, blocks, 2, changed, differ_half);
-    case 4:
-        return find_blocks(now, shadow, blocks, 4, changed, differ_half);
-    default:
-        return find_blocks(now, shadow, blocks, size, changed, differ_half);
-    }
+    return FIND(differ_half);
 }
 
 static int64_t find_here(const char *now, char *shadow, int64_t blocks, size_t size,

@@ -207,16 +207,10 @@ static inline char *gather_row(const uint64_t *bits, int64_t from, int64_t run, 
 static char *gather_any(const uint64_t *bits, int64_t from, int64_t run, const char *row,
                         size_t size, xm_sorted_t *sorted, char *values)
 {
-    switch (size) {
-    case 1:
-        return gather_row(bits, from, run, row, 1, sorted, values);
-    case 2:
-        return gather_row(bits, from, run, row, 2, sorted, values);
-    case 4:
-        return gather_row(bits, from, run, row, 4, sorted, values);
-    default:
-        return gather_row(bits, from, run, row, size, sorted, values);
-    }
+    return size == 1   ? gather_row(bits, from, run, row, 1, sorted, values)
+           : size == 2 ? gather_row(bits, from, run, row, 2, sorted, values)
+           : size == 4 ? gather_row(bits, from, run, row, 4, sorted, values)
+                       : gather_row(bits, from, run, row, size, sorted, values);
 }
 
 /* The values of a range, and positions where they are sorted, row by row of the box. */
