@@ -87,18 +87,19 @@ def together(rank, made):
     applied = apply(tied(), made)
     optimizer = applied.optimizer(torch.optim.AdamW, lr=3e-3)
     own = dict(applied.named_parameters())
-    assert len(optimizer.inner.param_groups[0]["params"]) > len(own)
+    pieces = len(optimizer.inner.param_groups[0]["params"])
+    assert pieces > len(own)
     alone = {name: torch.nn.Parameter(parameter.detach().to_local().clone()) for name, parameter in own.items()}
     reference = torch.optim.AdamW(alone.values(), lr=3e-3, foreach=False)
 
-    def equal(expected_pieces):
+    def equal(whole):
         state = optimizer.state_dict()
         for name, parameter in own.items():
             assert torch.equal(parameter.detach().to_local(), alone[name]), name
             for key, value in reference.state[alone[name]].items():
                 found = state[f"{name}:{key}"]
                 assert torch.equal(found.to_local() if value.dim() else found, value), (name, key)
-        assert (len(optimizer.inner.param_groups[0]["params"]) > len(own)) == expected_pieces
+        assert (len(optimizer.inner.param_groups[0]["params"]) == pieces) == whole
 
     for number, (ids, target) in enumerate(plan_case.batches(5, BATCH)):
         optimizer.zero_grad()

@@ -93,9 +93,10 @@ Use = tuple[Parameter, torch.Tensor, Way | None]  # and the leaf that is read
 
 @dataclass
 class Bucket:
-    """Gradients that are added up in one all-reduce: small ones cost mostly what each costs alone."""
+    """Gradients that are added up in one all-reduce, as small ones cost mostly what each costs alone; or that are added up
+    nowhere, and lie together for what updates them."""
 
-    src: Placements
+    src: Placements  # how ranks have what they add up, or nothing
     steps: Steps
     members: list[Parameter] = field(default_factory=list)
     uses: int = 0  # of its parameters, in a pass
@@ -170,18 +171,23 @@ class Gradients:
         self.buckets = self._bucketed()
         for bucket in self.buckets:
             bucket.lie_together()
+        self._last_sum = next((bucket for bucket in reversed(self.buckets) if bucket.src), None)
         self._count, self._begun, self._last = 1, 0, False
         self._losses: Sequence[torch.Tensor] = ()
         self.loss: torch.Tensor | None = None  # the mean of a step's, where it was added up with gradients
 
     def _bucketed(self) -> list[Bucket]:
-        """In the order in which backward passes complete them, about the reverse of the uses; equal on all ranks."""
+        """In the order in which backward passes complete them, about the reverse of the uses; equal on all ranks. Those of
+        gradients that nobody adds up come last."""
         made: list[Bucket] = []
         filling: dict[Any, tuple[Bucket, int]] = {}
         for own in reversed(self._own.values()):
-            if own.grad == own.placements or own.placements != summed(own.grad) or not own.dtensor.requires_grad:
+            if own.placements != summed(own.grad) or not own.dtensor.requires_grad:
                 continue
-            alike = own.part.dtype, tuple(p if isinstance(p, Partial) else Replicate() for p in own.grad), own.steps
+            src = tuple(place if isinstance(place, Partial) else Replicate() for place in own.grad)
+            if own.ways and not partial_axes(src):  # moved back at the end of the step
+                continue
+            alike = own.part.dtype, src if partial_axes(src) else (), own.steps
             bucket, nbytes = filling.get(alike, (None, 0))
             if bucket is None or nbytes >= (FIRST_BUCKET if bucket is made[0] else BUCKET):
                 bucket, nbytes = Bucket(*alike[1:]), 0
@@ -189,7 +195,7 @@ class Gradients:
             bucket.members.append(own)
             own.bucket = bucket
             filling[alike] = bucket, nbytes + own.part.nbytes
-        return made
+        return sorted(made, key=lambda bucket: not bucket.src)
 
     def expect(self, parameter: Parameter, product: bool) -> None:
         """A use that each pass has."""
@@ -246,7 +252,7 @@ class Gradients:
         if not bucket.steps and len(axes) == 1:  # others one after the other, at the end
             # The last one takes the loss along where the same ranks add it up: a collective less, which takes longer
             # than so few bytes.
-            last = bucket is self.buckets[-1] and axes == self._loss_axes
+            last = bucket is self._last_sum and axes == self._loss_axes
             bucket.loss = last and len(self._losses) > 0 and self._losses[0].dtype == flat.dtype
             if bucket.loss:
                 flat = bucket.memory
@@ -269,7 +275,7 @@ class Gradients:
             if bucket.work is not None:
                 bucket.work.wait()
                 bucket.work = None
-            elif any(bucket.found):
+            elif any(bucket.found) and bucket.src:
                 flat = bucket.memory[:-1]
                 flat.copy_(redistributed(flat, self._mesh, bucket.src, summed(bucket.src), bucket.steps))
             if bucket.loss:
