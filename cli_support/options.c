@@ -447,7 +447,9 @@ int xm_cli_main(const xm_cli_command_t *command, int argc, char *const *argv,
     xm_cli_t *cli = NULL;
     xm_status_t status = xm_cli_parse(command, argc, argv, &cli);
 
-    XM_THEN(status, !xm_cli_finished(cli) ? run(cli, options) : XM_OK);
+    if (status == XM_OK && !xm_cli_finished(cli)) {
+        status = run(cli, options);
+    }
     xm_cli_destroy(cli);
     return status < 0 ? xm_cli_fail(command->program, status) : EXIT_SUCCESS;
 }

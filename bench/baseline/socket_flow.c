@@ -234,7 +234,9 @@ static xm_status_t meet(rb_socket_flow_t *flow, const xm_job_env_t *env)
 
     XM_THEN(status, open_listener(&own, &listener));
     all = malloc((size_t)xm_bootstrap_size(flow->bootstrap) * sizeof(*all));
-    XM_THEN(status, all != NULL ? XM_OK : XM_NO_MEMORY("the addresses of all ranks"));
+    if (status == XM_OK && all == NULL) {
+        status = XM_NO_MEMORY("the addresses of all ranks");
+    }
     XM_THEN(status, xm_bootstrap_allgather(flow->bootstrap, &own, all, sizeof(own), flow->timeout));
     XM_THEN(status, connect_all(flow, all, listener));
     free(all);

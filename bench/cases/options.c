@@ -465,7 +465,9 @@ xm_status_t rb_options_parse(int argc, char *const *argv, rb_options_t *options)
     command->options = options->table;
     command->option_count = fill_table(options, &raw);
     status = xm_cli_parse(command, argc, argv, &options->cli);
-    XM_THEN(status, !xm_cli_finished(options->cli) ? check(options, &raw) : XM_OK);
+    if (status == XM_OK && !xm_cli_finished(options->cli)) {
+        status = check(options, &raw);
+    }
     if (status < 0) {
         rb_options_clear(options);
     }

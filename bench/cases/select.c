@@ -255,7 +255,9 @@ static xm_status_t apply_to_tensor(const rb_options_t *options, rb_case_t *one)
                           one->name);
     }
     status = rb_case_scale(one, options->scale_divisor);
-    XM_THEN(status, options->dtype != NULL ? rb_case_set_dtype(one, options->dtype) : XM_OK);
+    if (status == XM_OK && options->dtype != NULL) {
+        status = rb_case_set_dtype(one, options->dtype);
+    }
     one->partition = options->partition;
     return status;
 }

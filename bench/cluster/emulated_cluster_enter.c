@@ -174,7 +174,9 @@ xm_status_t rb_emulated_cluster_enter(const rb_emulated_cluster_t *cluster, int 
         status = rb_core_share_open(members->shape.core_share, &share);
     }
     XM_THEN(status, join(pid, pidfd, flags, name));
-    XM_THEN(status, host != RB_EMULATED_HEAD ? fork_inside(name, &share) : XM_OK);
+    if (status == XM_OK && host != RB_EMULATED_HEAD) {
+        status = fork_inside(name, &share);
+    }
     if (status < 0) {
         rb_core_share_close(&share);
     }

@@ -421,7 +421,9 @@ void rb_cluster_hold(const rb_cluster_shape_t *shape, const rb_cluster_claim_t *
         _exit(EXIT_FAILURE);
     }
     XM_THEN(status, build(&holder));
-    XM_THEN(status, shape->core_share > 0 ? rb_core_share_keep_exact() : XM_OK);
+    if (status == XM_OK && shape->core_share > 0) {
+        status = rb_core_share_keep_exact();
+    }
     xm_error_save(&report.error, status);
     if (status < 0) {
         end_hosts(&holder);

@@ -85,7 +85,9 @@ xm_status_t rb_cluster_shape_check(const rb_cluster_shape_t *shape)
             status = check_rate("a NIC of host", h, shape->rate[h][i]);
         }
     }
-    XM_THEN(status, shape->racks > 1 ? check_rate("the uplink of rack", 0, shape->uplink) : XM_OK);
+    if (status == XM_OK && shape->racks > 1) {
+        status = check_rate("the uplink of rack", 0, shape->uplink);
+    }
     return status;
 }
 

@@ -186,7 +186,9 @@ static xm_status_t lay_tensors(rb_model_t *model, const rb_tensor_list_t *list,
         XM_THEN(status, lay_tensor(model, &frame, &list->tensors[i], rules[i], &model->tensors[i]));
         ++model->count;
     }
-    XM_THEN(status, packed ? rb_model_pack(model, rules) : XM_OK);
+    if (status == XM_OK && packed) {
+        status = rb_model_pack(model, rules);
+    }
     free(rules);
     return status;
 }

@@ -76,7 +76,9 @@ static xm_status_t run_cases(job_t *job)
     for (int i = 0; status == XM_OK && i < job->selection.count; ++i) {
         status = is_variant(&job->selection, i) ? XM_OK : run_case(job, i);
     }
-    XM_THEN(status, job->report != NULL ? rb_peer_report_finish(job->report) : XM_OK);
+    if (status == XM_OK && job->report != NULL) {
+        status = rb_peer_report_finish(job->report);
+    }
     return rb_peer_agree(status);
 }
 

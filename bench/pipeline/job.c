@@ -328,7 +328,9 @@ static xm_status_t run_plan(job_t *job, size_t index)
         job->wrong += result.wrong;
         status = write_timeline(job, pipeline, rank, result.seconds[result.runs - 1]);
     }
-    XM_THEN(status, job->report != NULL ? rb_pipeline_report_add(job->report, &result) : XM_OK);
+    if (status == XM_OK && job->report != NULL) {
+        status = rb_pipeline_report_add(job->report, &result);
+    }
     free(result.seconds);
     rb_stage_rank_destroy(rank);
     rb_pipeline_destroy(pipeline);

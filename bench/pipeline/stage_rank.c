@@ -83,7 +83,9 @@ xm_status_t rb_stage_rank_create(xm_worker_t *worker, const rb_pipeline_t *pipel
             status = XM_NO_MEMORY("the times of %d passes", rank->count);
         }
     }
-    XM_THEN(status, rank->stage >= 0 ? make_ends(rank) : XM_OK);
+    if (status == XM_OK && rank->stage >= 0) {
+        status = make_ends(rank);
+    }
     if (status < 0) {
         rb_stage_rank_destroy(rank);
         return status;

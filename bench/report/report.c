@@ -49,7 +49,9 @@ xm_status_t rb_report_create(const rb_job_info_t *job, rb_report_t **report)
     XM_NEED_MEMORY(created, "the report");
     created->job = job;
     status = rb_document_create(job, &created->document);
-    XM_THEN(status, job->options->trace_path != NULL ? rb_trace_create(&created->trace) : XM_OK);
+    if (status == XM_OK && job->options->trace_path != NULL) {
+        status = rb_trace_create(&created->trace);
+    }
     if (status < 0) {
         rb_report_destroy(created);
         return status;
@@ -81,7 +83,9 @@ xm_status_t rb_report_add(rb_report_t *report, const rb_result_t *result)
     if (!options->json.print) {
         rb_table_row(&report->table, result);
     }
-    XM_THEN(status, report->trace != NULL ? rb_trace_add(report->trace, result) : XM_OK);
+    if (status == XM_OK && report->trace != NULL) {
+        status = rb_trace_add(report->trace, result);
+    }
     if (status == XM_OK && options->plot_path != NULL) {
         status = rb_timeline_write(options->plot_path, result);
     }

@@ -72,7 +72,9 @@ static int run_alone(const rb_options_t *options)
     }
     /* Output files are checked before a run that may take minutes. */
     status = rb_report_check(options);
-    XM_THEN(status, starts_ranks ? check_launch(options, &selection) : XM_OK);
+    if (status == XM_OK && starts_ranks) {
+        status = check_launch(options, &selection);
+    }
     XM_THEN(status, rb_cluster_create(options, &selection, &hosts));
     XM_THEN(status, rb_cluster_check(&selection, &hosts));
     if (status < 0) {

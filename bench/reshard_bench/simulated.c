@@ -198,7 +198,9 @@ static xm_status_t run_once(stage_t *stage, int run, double *seconds, uint64_t *
     }
     XM_THEN(status, drive(stage));
     *seconds = (double)(xm_sim_fabric_now(stage->fabric) - stage->start_ns) * 1e-9;
-    XM_THEN(status, stage->options->verify ? verify_run(stage) : XM_OK);
+    if (status == XM_OK && stage->options->verify) {
+        status = verify_run(stage);
+    }
     for (int r = 0; status == XM_OK && stage->options->validate && r < stage->hosts->ranks; ++r) {
         *wrong += rb_tile_buffers_check(&stage->slots[r].buffers, salt);
     }

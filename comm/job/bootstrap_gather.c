@@ -228,7 +228,9 @@ static xm_status_t test_as_root(xm_bootstrap_tcp_t *self)
 
     if (!self->gathered) {
         status = check_blocks(self, &complete);
-        XM_THEN(status, complete ? publish(self) : XM_OK);
+        if (status == XM_OK && complete) {
+            status = publish(self);
+        }
     }
     if (status < 0 || !complete || !all_sent(self)) {
         return status < 0 ? status : XM_IN_PROGRESS;

@@ -127,7 +127,9 @@ xm_status_t xm_bootstrap_adopt(int rank, int size, const xm_bootstrap_slot_t *sl
             self->peers[other].pid = slots[other].pid;
         }
     }
-    XM_THEN(status, guard != NULL ? xm_bootstrap_set_guard(&self->base, guard) : XM_OK);
+    if (status == XM_OK && guard != NULL) {
+        status = xm_bootstrap_set_guard(&self->base, guard);
+    }
     if (status < 0) {
         if (self != NULL) {
             xm_bootstrap_destroy(&self->base);

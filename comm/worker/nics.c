@@ -470,7 +470,9 @@ static xm_status_t choose_or_not(chooser_state_t *self, char text[XM_WORKER_NICS
         return XM_OK;
     }
     status = read_host(self);
-    XM_THEN(status, spans ? exchange_places(self) : XM_OK);
+    if (status == XM_OK && spans) {
+        status = exchange_places(self);
+    }
     if (status < 0) {
         return status;
     }

@@ -78,7 +78,9 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
     }
     XM_TRY(ap_plan_load(path, &plan));
     status = write_plan(&(export_job_t){.plan = plan, .form = o->form}, o->output);
-    XM_THEN(status, xm_cli_wants_json(&o->json) ? print_written(plan, o) : XM_OK);
+    if (status == XM_OK && xm_cli_wants_json(&o->json)) {
+        status = print_written(plan, o);
+    }
     ap_plan_destroy(plan);
     return status;
 }

@@ -185,9 +185,13 @@ static xm_status_t run(const xm_cli_t *cli, void *options)
         status = ap_frontend_train(
             o->training == TRAINING_ADAM ? AP_OPTIMIZER_ADAM : AP_OPTIMIZER_SGD, &graph);
     }
-    XM_THEN(status, o->output != NULL ? ap_json_save(graph, o->output) : XM_OK);
+    if (status == XM_OK && o->output != NULL) {
+        status = ap_json_save(graph, o->output);
+    }
     XM_THEN(status, o->json.print ? XM_OK : print_graph(graph, notes));
-    XM_THEN(status, xm_cli_wants_json(&o->json) ? give_graph(graph, notes, &o->json) : XM_OK);
+    if (status == XM_OK && xm_cli_wants_json(&o->json)) {
+        status = give_graph(graph, notes, &o->json);
+    }
     ap_frontend_notes_destroy(notes);
     ap_graph_destroy(graph);
     return status;

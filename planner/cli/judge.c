@@ -247,7 +247,9 @@ static xm_status_t fit(const xm_cli_t *cli, void *options)
     }
     XM_TRY(ap_measured_load(ap_command_argument(cli, 0), &measured));
     status = ap_runtime_fit(&measured, -1, &runtime);
-    XM_THEN(status, o->output != NULL ? write_profile(o, &measured, &runtime) : XM_OK);
+    if (status == XM_OK && o->output != NULL) {
+        status = write_profile(o, &measured, &runtime);
+    }
     if (status == XM_OK && !o->json.print) {
         print_runtime(&runtime);
         status = xm_cli_flush();

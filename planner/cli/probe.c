@@ -261,8 +261,12 @@ static xm_status_t import(const probe_options_t *o)
     xm_status_t status = check_outputs(o);
 
     XM_THEN(status, xm_cluster_profile_load(o->cluster, &profile));
-    XM_THEN(status, o->axis != NULL ? parse_axis(o->axis, profile, &hint) : XM_OK);
-    XM_THEN(status, o->collective != NULL ? parse_collective(o->collective, &hint) : XM_OK);
+    if (status == XM_OK && o->axis != NULL) {
+        status = parse_axis(o->axis, profile, &hint);
+    }
+    if (status == XM_OK && o->collective != NULL) {
+        status = parse_collective(o->collective, &hint);
+    }
     XM_THEN(status, xm_collective_import_file(o->import, &hint, &curves, &count));
     if (status == XM_OK) {
         (void)snprintf(note, sizeof(note), "collectives from %s", o->import);

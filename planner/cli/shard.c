@@ -155,7 +155,9 @@ static xm_status_t make_cost_model(const shard_options_t *o, const shard_mesh_t 
     if (o->alpha != NULL) {
         status = parse_axes("--alpha", o->alpha, mesh->rank, alpa.alpha);
     }
-    XM_THEN(status, o->beta != NULL ? parse_axes("--beta", o->beta, mesh->rank, alpa.beta) : XM_OK);
+    if (status == XM_OK && o->beta != NULL) {
+        status = parse_axes("--beta", o->beta, mesh->rank, alpa.beta);
+    }
     return status == XM_OK ? ap_cost_model_create_alpa(&alpa, model) : status;
 }
 

@@ -107,7 +107,9 @@ static xm_status_t write_run(const simulate_options_t *o, const ap_plan_t *plan,
         }
         print_table(plan, schedule, run, o->how.swap);
     }
-    XM_THEN(status, o->trace != NULL ? ap_pipeline_trace(schedule, run, o->trace) : XM_OK);
+    if (status == XM_OK && o->trace != NULL) {
+        status = ap_pipeline_trace(schedule, run, o->trace);
+    }
     if (status == XM_OK && o->plot != NULL) {
         (void)snprintf(title, sizeof(title), "%.60s on %.60s", ap_plan_info(plan)->model,
                        ap_plan_info(plan)->cluster);

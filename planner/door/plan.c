@@ -67,7 +67,9 @@ xm_status_t ap_like_plan(const char *name, const ap_planner_params_t *params, ap
 
     XM_THEN(status, ap_planner_preset_find(name, &row));
     XM_THEN(status, ap_like_run(row, NULL, &asked.params, &result));
-    XM_THEN(status, result.plan != NULL ? XM_OK : XM_NO_SOLUTION("%s: %s", name, result.why));
+    if (status == XM_OK && result.plan == NULL) {
+        status = XM_NO_SOLUTION("%s: %s", name, result.why);
+    }
     if (status == XM_OK && info != NULL) {
         ap_like_info_t own = {.step = result.step,
                               .memory = result.memory,

@@ -465,7 +465,9 @@ xm_status_t ap_inter_op_graph_build(ap_inter_op_space_t *space, const ap_inter_o
         fill_after(&b);
         status = expand_all(&b);
     }
-    XM_THEN(status, !b.too_large ? finish(&b) : XM_OK);
+    if (status == XM_OK && !b.too_large) {
+        status = finish(&b);
+    }
     *too_large = b.too_large;
     release(&b);
     if (status != XM_OK || *too_large) {

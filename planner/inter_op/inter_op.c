@@ -351,7 +351,9 @@ static xm_status_t find_best(walk_t *walk, ap_inter_op_space_t *space)
         outlook.guess = fmax(outlook.guess, best->bound);
         walk->judge.misfit = false;
     }
-    XM_THEN(status, levels ? raise_threshold(walk, space, true, &outlook) : XM_OK);
+    if (status == XM_OK && levels) {
+        status = raise_threshold(walk, space, true, &outlook);
+    }
     if (status == XM_OK && walk->problem->judge != NULL && !walk->judge.stopped &&
         best->bound < best->seconds) {
         status = search_above(walk, space, levels, &outlook);

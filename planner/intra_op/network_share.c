@@ -373,7 +373,9 @@ xm_status_t ap_shard_sharing_create(const ap_shard_problem_t *problem,
     for (int w = 0; w < problem->wires && share && status == XM_OK; ++w) {
         status = add_read(problem, alike, w, limited ? turn : 0, ends, sharing);
     }
-    XM_THEN(status, share ? add_sums(problem, alike, !limited, ends, sharing) : XM_OK);
+    if (status == XM_OK && share) {
+        status = add_sums(problem, alike, !limited, ends, sharing);
+    }
     if (status == XM_OK) {
         drop_partial(problem, alike, sharing);
     }

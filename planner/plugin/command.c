@@ -296,7 +296,9 @@ static xm_status_t ask(asked_t *asked, const char *command, const char *request)
     xm_status_t status = open_ends(asked, request);
 
     asked->answer = open_memstream(&asked->text, &asked->size);
-    XM_THEN(status, asked->answer != NULL ? XM_OK : XM_NO_MEMORY("the %s", asked->name));
+    if (status == XM_OK && asked->answer == NULL) {
+        status = XM_NO_MEMORY("the %s", asked->name);
+    }
     XM_THEN(status, start(asked, command));
     XM_THEN(status, listen_to(asked));
     end(asked);

@@ -146,7 +146,9 @@ xm_status_t ap_host_permutations_open(ap_planner_setup_t *setup, int layers,
         status = widen(setup, list, count, &fit);
         host_permutations->all = host_permutations->all && fit;
     }
-    XM_THEN(status, fit ? open_items(setup, list, count, host_permutations) : XM_OK);
+    if (status == XM_OK && fit) {
+        status = open_items(setup, list, count, host_permutations);
+    }
     free(list);
     return status;
 }

@@ -62,7 +62,9 @@ static xm_status_t solvable(const ap_planner_setup_t *setup, const question_t *q
 
     XM_TRY(ap_planner_case_open(setup, &question->options, &one));
     status = ap_stage_table_solve(one.table, question->min_stages, question->max_stages, &found);
-    XM_THEN(status, plan != NULL ? ap_plan_build(one.table, &found, &info, plan) : XM_OK);
+    if (status == XM_OK && plan != NULL) {
+        status = ap_plan_build(one.table, &found, &info, plan);
+    }
     ap_inter_op_result_clear(&found);
     ap_planner_case_close(&one);
     return status;

@@ -259,7 +259,9 @@ xm_status_t ap_planner_try_orders(ap_planner_candidate_t *attempt)
     if (attempt->stages == 0) { /* of all numbers of stages */
         attempt->work->trial->bound = fmax(attempt->work->trial->bound, least);
     }
-    XM_THEN(status, any && !host_permutations->all ? climb(attempt) : XM_OK);
+    if (status == XM_OK && any && !host_permutations->all) {
+        status = climb(attempt);
+    }
     status = status == XM_OK && !any ? XM_ERR_NO_SOLUTION : status;
     free(done);
     return status;

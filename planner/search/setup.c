@@ -226,7 +226,9 @@ xm_status_t ap_planner_graph_open(const ap_planner_setup_t *setup, int64_t micro
         status = ap_zoo_create(setup->params->model, &zoo, made);
     }
     *graph = *made;
-    XM_THEN(status, frozen > 0 ? ap_graph_freeze(*made, frozen) : XM_OK);
+    if (status == XM_OK && frozen > 0) {
+        status = ap_graph_freeze(*made, frozen);
+    }
     if (status != XM_OK) {
         ap_graph_destroy(*made);
         *graph = *made = NULL;

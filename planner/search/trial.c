@@ -69,7 +69,9 @@ static xm_status_t build_plan(const ap_planner_run_t *run, ap_planner_work_t *wo
     xm_status_t status = ap_plan_build(one->table, found, &info, &plan);
 
     *better = false;
-    XM_THEN(status, host_permutation != NULL ? place_plan(run, host_permutation, &plan) : XM_OK);
+    if (status == XM_OK && host_permutation != NULL) {
+        status = place_plan(run, host_permutation, &plan);
+    }
     XM_THEN(status, apply_schedule(run, work, one->version_share, &plan));
     if (status != XM_OK || plan == NULL) {
         return status;

@@ -389,7 +389,9 @@ xm_status_t ap_layer_node_price(const ap_graph_t *training, const ap_layer_ops_t
 
     node->parameter_operand =
         xm_arena_get(arena, (size_t)op->operand_count, sizeof(*node->parameter_operand));
-    XM_THEN(status, node->parameter_operand != NULL ? XM_OK : XM_NO_MEMORY("an operator's costs"));
+    if (status == XM_OK && node->parameter_operand == NULL) {
+        status = XM_NO_MEMORY("an operator's costs");
+    }
     node->tied = -1;
     for (int o = 0; o < op->operand_count && status == XM_OK; ++o) {
         if (ap_graph_tensor(training, op->operands[o])->kind == AP_TENSOR_PARAMETER) {

@@ -182,7 +182,9 @@ xm_status_t xm_program_check(const xm_program_t *program)
 
     check.set = malloc(((size_t)program->nodes + 1) * check.words * sizeof(uint64_t));
     check.expected = check.set != NULL ? set_of(&check, program->nodes) : NULL;
-    XM_THEN(status, check.set != NULL ? XM_OK : XM_NO_MEMORY("checking %d nodes", program->nodes));
+    if (status == XM_OK && check.set == NULL) {
+        status = XM_NO_MEMORY("checking %d nodes", program->nodes);
+    }
     for (int c = 0; status == XM_OK && c < program->chunks; ++c) {
         status = check_chunk(&check, c);
     }

@@ -174,7 +174,9 @@ xm_status_t xm_executor_create(const xm_executor_params_t *params, xm_executor_t
     status = make_tensors(created);
     XM_THEN(status, xm_executor_list_hops(created));
     XM_THEN(status, xm_executor_make_lanes(created));
-    XM_THEN(status, created->verify == XM_VERIFY_CHUNK ? make_proven(created) : XM_OK);
+    if (status == XM_OK && created->verify == XM_VERIFY_CHUNK) {
+        status = make_proven(created);
+    }
     XM_THEN(status, xm_forwards_create(created, params->changes != NULL));
     if (status == XM_OK && params->turns) {
         status = xm_turns_create(created, params->turn_ahead, &created->turns);

@@ -276,7 +276,9 @@ static xm_status_t add_range(cutter_t *c, int64_t task, int64_t first, int64_t e
     xm_status_t status = append_receivers(c, true) ? XM_OK : no_memory(c);
 
     count = out->rank_count - stays;
-    XM_THEN(status, count > 0 ? add_stay(c, &kept, stays, count) : XM_OK);
+    if (status == XM_OK && count > 0) {
+        status = add_stay(c, &kept, stays, count);
+    }
     if (status < 0 || count == c->receiver_count) {
         return status;
     }

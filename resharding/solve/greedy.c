@@ -303,7 +303,9 @@ xm_status_t xm_schedule_greedy(const xm_problem_t *problem, uint64_t seed, xm_st
         bool complete;
 
         status = attempt(x, i, &random, &work, trial, &complete);
-        XM_THEN(status, complete ? consider(problem, trial, best, &best_ns) : XM_OK);
+        if (status == XM_OK && complete) {
+            status = consider(problem, trial, best, &best_ns);
+        }
     }
     if (status == XM_OK) {
         memcpy(steps, best, (size_t)problem->count * sizeof(*steps));

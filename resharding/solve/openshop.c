@@ -289,7 +289,9 @@ static xm_status_t build(xm_openshop_t *o)
         status = xm_bound_compute_problem(o->shop.problem, &bound);
         o->bound_ns = bound.uplink_ns > o->bound_ns ? bound.uplink_ns : o->bound_ns;
     }
-    XM_THEN(status, xm_network_uniform(o->shop.network) ? build_equal(o, ns) : XM_OK);
+    if (status == XM_OK && xm_network_uniform(o->shop.network)) {
+        status = build_equal(o, ns);
+    }
     /* Turns know nothing of uplinks, the list rule does. */
     if (status == XM_OK &&
         (o->best == NULL || (uplinks && !o->many && o->transfers.count <= CYCLE_MOST &&

@@ -103,7 +103,9 @@ xm_status_t ap_pareto_run(const ap_planner_params_t *params, const xm_cli_json_t
     if (status == XM_OK && output != NULL) {
         status = xm_cli_give_json(&(xm_cli_json_t){.file = output}, curve_json(&curve));
     }
-    XM_THEN(status, plot != NULL ? ap_output_file_write(plot, put_figure, &curve) : XM_OK);
+    if (status == XM_OK && plot != NULL) {
+        status = ap_output_file_write(plot, put_figure, &curve);
+    }
     if (curve.stopped) {
         (void)fprintf(stderr, "autopar plan: stopped by --time-limit; the curve goes on\n");
     }

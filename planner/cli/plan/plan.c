@@ -123,8 +123,12 @@ static xm_status_t write_plan(const ap_plan_t *plan, const plan_options_t *o)
     if (!o->json.print) {
         ap_plan_print(plan, stdout);
     }
-    XM_THEN(status, o->output != NULL ? ap_plan_save(plan, o->output) : XM_OK);
-    XM_THEN(status, o->plot != NULL ? ap_plan_plot(plan, o->plot) : XM_OK);
+    if (status == XM_OK && o->output != NULL) {
+        status = ap_plan_save(plan, o->output);
+    }
+    if (status == XM_OK && o->plot != NULL) {
+        status = ap_plan_plot(plan, o->plot);
+    }
     return status == XM_OK ? xm_cli_flush() : status;
 }
 
@@ -236,7 +240,9 @@ static xm_status_t search(const plan_options_t *o)
     XM_THEN(status, ap_layers_option_read(o->layers, o->layer_pattern, &layers, &params.layering));
     XM_THEN(status, ap_command_load_cluster(o->search.cluster, o->search.hosts,
                                             o->search.devices_per_host, o->overlap, &profile));
-    XM_THEN(status, o->servers > 0 ? set_servers(o->servers, &profile) : XM_OK);
+    if (status == XM_OK && o->servers > 0) {
+        status = set_servers(o->servers, &profile);
+    }
     if (status == XM_OK) {
         params.profile = profile;
         status = o->pareto ? ap_pareto_run(&params, &o->json, o->output, o->plot)

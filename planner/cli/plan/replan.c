@@ -97,7 +97,9 @@ static xm_status_t give_plan(const replan_options_t *o, const ap_plan_t *before,
         print_both(ap_plan_info(before), ap_plan_info(plan));
         ap_plan_print(plan, stdout);
     }
-    XM_THEN(status, o->output != NULL ? ap_plan_save(plan, o->output) : XM_OK);
+    if (status == XM_OK && o->output != NULL) {
+        status = ap_plan_save(plan, o->output);
+    }
     return status == XM_OK ? xm_cli_flush() : status;
 }
 
@@ -137,7 +139,9 @@ static xm_status_t replan(const xm_cli_t *cli, void *options)
                  ? XM_INVALID("--cluster is needed")
                  : ap_command_load_cluster(o->cluster, o->hosts > 0 ? o->hosts : info->hosts,
                                            info->devices_per_host, AP_COMMAND_NO_OVERLAP, &profile);
-    XM_THEN(status, o->lost != NULL ? lose_hosts(o->lost, &profile) : XM_OK);
+    if (status == XM_OK && o->lost != NULL) {
+        status = lose_hosts(o->lost, &profile);
+    }
     XM_THEN(status, plan_again(o, before, profile));
     xm_cluster_profile_destroy(profile);
     ap_plan_destroy(before);

@@ -372,7 +372,9 @@ static xm_status_t build_loop(hlo_build_t *b, loop_t *loop, double trips, hlo_va
     }
     status = find_data(b, loop, becomes);
     XM_THEN(status, enter(b, loop, becomes));
-    XM_THEN(status, !b->dry ? note_loop(b, loop, outside, &number) : XM_OK);
+    if (status == XM_OK && !b->dry) {
+        status = note_loop(b, loop, outside, &number);
+    }
     if (status == XM_OK) {
         b->repeat = repeat * trips;
         status = run_body(b, loop, result);
@@ -383,7 +385,9 @@ static xm_status_t build_loop(hlo_build_t *b, loop_t *loop, double trips, hlo_va
     }
     b->repeat = repeat;
     end_op = ap_graph_ops(b->graph);
-    XM_THEN(status, !b->dry ? leave(b, loop, *result) : XM_OK);
+    if (status == XM_OK && !b->dry) {
+        status = leave(b, loop, *result);
+    }
     if (status == XM_OK && !b->dry) {
         note_results(b, loop, number, true);
         b->source->loops[number].end_op = end_op;

@@ -192,7 +192,9 @@ xm_status_t onnx_wire_shrink(const void *bytes, size_t size, const char *name, u
     copier_t c = {.name = name, .bytes = bytes};
     xm_status_t status = copy_message(&c, MODEL, 0, size, 0);
 
-    XM_THEN(status, c.out != NULL ? XM_OK : refuse(&c, 0, "nothing is there"));
+    if (status == XM_OK && c.out == NULL) {
+        status = refuse(&c, 0, "nothing is there");
+    }
     if (status != XM_OK) {
         free(c.out);
         return status;

@@ -272,7 +272,9 @@ static xm_status_t make_table(run_t *run, int k)
         }
     }
     table->first = xm_arena_get(run->pool, step->rows + 1, sizeof(*table->first));
-    XM_THEN(status, table->first != NULL ? XM_OK : no_memory());
+    if (status == XM_OK && table->first == NULL) {
+        status = no_memory();
+    }
     return status == XM_OK ? ap_elimination_walk(run->elimination, step, fill_cell, run) : status;
 }
 

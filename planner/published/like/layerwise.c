@@ -413,7 +413,9 @@ static xm_status_t try_layerwise(ap_like_t *like, const ap_like_case_t *one, int
         }
         status = weigh(like, one, u, i, &of[i]);
     }
-    XM_THEN(status, told != NULL ? XM_OK : balance(like, one, u, of));
+    if (status == XM_OK && told == NULL) {
+        status = balance(like, one, u, of);
+    }
     for (int i = 0; i < stages && status == XM_OK; ++i) {
         bound = fmax(bound, of[i].seconds);
         status = ap_like_is_hopeless(like, bound, 0.0) ? XM_ERR_NO_SOLUTION : XM_OK;
@@ -430,7 +432,9 @@ static xm_status_t try_layerwise(ap_like_t *like, const ap_like_case_t *one, int
         }
         status = ap_like_evaluate_parts(like, one, parts, stages, status, &kept);
     }
-    XM_THEN(status, kept && like->layers > 2 ? keep_galvatron(like, one, u, of) : XM_OK);
+    if (status == XM_OK && kept && like->layers > 2) {
+        status = keep_galvatron(like, one, u, of);
+    }
     free(of);
     return status;
 }

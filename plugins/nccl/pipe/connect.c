@@ -215,7 +215,9 @@ static xm_status_t step(xm_pipe_t *pipe)
     case XM_PIPE_STAGE_HELLO:
         status = xm_pipe_read_hello(pipe->in, &pipe->secret, pipe->sender ? "receiver" : "sender",
                                     pipe->own.nonce, &pipe->other);
-        XM_THEN(status, !pipe->sender ? say_hello(pipe) : XM_OK);
+        if (status == XM_OK && !pipe->sender) {
+            status = say_hello(pipe);
+        }
         /* From here on the other end is known, and gets the whole timeout. */
         pipe->attempt_deadline = pipe->deadline = xm_clock_seconds() + pipe->timeout;
         return status == XM_OK ? open_transport(pipe) : status;
@@ -388,7 +390,9 @@ xm_status_t xm_pipe_listen(const xm_pipe_params_t *params, uint8_t handle[XM_PIP
     } else {
         status = xm_job_secret_random(self->handle.nonce, sizeof(self->handle.nonce));
     }
-    XM_THEN(status, self->nics != NULL ? XM_OK : XM_NO_MEMORY("a listener"));
+    if (status == XM_OK && self->nics == NULL) {
+        status = XM_NO_MEMORY("a listener");
+    }
     if (status < 0) {
         xm_pipe_listener_destroy(self);
         return status;

@@ -504,7 +504,9 @@ xm_status_t xm_plan_verify(const xm_plan_t *plan)
         status =
             plan->regular != NULL ? xm_verify_formula(plan, verifier.seen) : verify_list(&verifier);
     }
-    XM_THEN(status, plan->regular != NULL ? verify_first_hosts(&verifier) : XM_OK);
+    if (status == XM_OK && plan->regular != NULL) {
+        status = verify_first_hosts(&verifier);
+    }
     free(verifier.deliveries.entries);
     free(verifier.deliveries.whole);
     free(verifier.proved);
