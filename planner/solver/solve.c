@@ -28,7 +28,7 @@
 #include "planner/solver/reduce.h"
 #include "planner/solver/local.h"
 
-enum { THREADS_MAX = 64, SWEEPS_OF_NODE = 30 };
+enum { THREADS_MAX = 64, SWEEPS_OF_NODE = 30, NEIGHBOURS_WIDE = 3 };
 
 /* What may go into finding the same optimum again, in cells looked at and in nodes of branch and
  * bound. These are counts and not seconds, so that the same problem gives up at the same place. */
@@ -37,15 +37,18 @@ static const double settling_cells = 4e9, settling_nodes = 2000, settling_work =
 /* The presolve may spend at most this part of the time on what need not be done. */
 static const double presolve_part = 0.4;
 /* The first attempt of branch and bound looks for solutions within this part of the bound; every
- * further one looks twice as far, or half. */
-static const double first_reach = 1e-4;
-/* What an attempt may take of the time there is, besides a part of the time that has passed. */
+ * further one looks twice as far. */
+static const double first_reach = 1e-4, reach_growth = 2.0;
+/* What attempts may take at once of the time there is, besides a part of the time that has passed.
+ */
 static const double attempt_part = 0.03, attempt_growth = 0.4;
 /* The same for passes with labels, where the gap is at most this part of the bound. Those that
  * leave more than so much of the gap have less next time, as their tables will be too large again.
  */
 static const double label_part = 0.03, label_growth = 0.25, label_gap = 0.1, label_gain = 0.99,
                     label_less = 0.25;
+/* Of the variables, which are free in the first large neighbourhood. */
+static const double first_part = 0.3;
 /* Nanoseconds of the search that follows a dive: at most, and per variable. */
 #define SEARCH_TIME      INT64_C(200000000)
 #define SEARCH_TIME_EACH INT64_C(400000)
@@ -85,31 +88,40 @@ static void note_failure(solve_t *solve, xm_status_t status)
     }
 }
 
-/* Attempts of branch and bound, until one takes too long. A search that knows no good solution
- * loses itself below early mistakes, so what is more than *reach above the bound does not count; a
- * gap that is really that small then closes soon, and otherwise the bound rises to where the search
- * did not look. After an attempt that could not look at everything the next one looks half as far.
- * Each starts anew, with the cost that is known by then, since values that it rules out at the root
- * are ruled out in the whole tree. */
-static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, double *reach)
+/* Attempts of branch and bound, until the time for this is up; the one that is not done then goes
+ * on next time. Near the bound few values are left, so nodes are small there: what is more than
+ * *reach above it does not count at first. A gap that is really that small then closes soon, and
+ * otherwise the bound rises to where the search did not look. Each attempt starts anew, with the
+ * cost that is known by then, since values that it rules out at the root are ruled out in the whole
+ * tree. */
+static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, double *reach,
+                           ap_cfn_branch_t **branch)
 {
     ap_cfn_shared_t *shared = &solve->shared;
-    bool complete = true;
+    int64_t now = ap_cfn_shared_now(shared);
+    double left = (double)(ap_cfn_shared_end(shared) - now);
+    double passed = (double)(now - solve->searching);
+    int64_t until = now + (int64_t)(attempt_part * left + attempt_growth * passed);
     xm_status_t status = XM_OK;
 
-    while (status == XM_OK && complete && !ap_cfn_shared_is_over(shared)) {
-        double bound = ap_cfn_shared_bound(shared);
-        double gap = ap_cfn_shared_cost(shared) - bound;
-        double cap = *reach < 1.0 && *reach * fabs(bound) < gap ? bound + *reach * fabs(bound) + 1.0
-                                                                : HUGE_VAL;
-        int64_t now = ap_cfn_shared_now(shared);
-        double left = (double)(ap_cfn_shared_end(shared) - now);
-        double passed = (double)(now - solve->searching);
-        int64_t until = now + (int64_t)(attempt_part * left + attempt_growth * passed);
+    while (status == XM_OK && !ap_cfn_shared_is_over(shared) && ap_cfn_shared_now(shared) < until) {
+        bool done;
 
-        status = ap_cfn_branch(dual, shared, cap, INT64_MAX / 2, until, &solve->nodes);
-        complete = ap_cfn_shared_now(shared) <= until;
-        *reach = complete ? 2.0 * *reach : 0.5 * fmin(*reach, gap / fabs(bound));
+        if (*branch == NULL) {
+            double bound = ap_cfn_shared_bound(shared), near = *reach * fabs(bound) + 1.0;
+            bool capped = *reach < 1.0 && near < ap_cfn_shared_cost(shared) - bound;
+            const ap_cfn_branch_params_t params = {.cap = capped ? bound + near : HUGE_VAL};
+
+            status = ap_cfn_branch_create(dual, shared, &params, branch);
+            *reach *= reach_growth;
+        }
+        if (status == XM_OK) {
+            status = ap_cfn_branch_run(*branch, INT64_MAX / 2, until, &solve->nodes, &done);
+        }
+        if (status == XM_OK && done) {
+            ap_cfn_branch_destroy(*branch);
+            *branch = NULL;
+        }
     }
     return status;
 }
@@ -136,21 +148,37 @@ static xm_status_t close_gap(solve_t *solve, const ap_cfn_dual_t *dual, ap_cfn_l
     return status;
 }
 
+/* Searches near the best solution, with branch and bound in large neighbourhoods; longer where the
+ * gap is so wide that passes with labels are not tried, as solutions are then far from the optimum.
+ */
+static xm_status_t search_neighbours(solve_t *solve, const ap_cfn_dual_t *dual,
+                                     ap_cfn_neighbours_t *neighbours, int64_t time)
+{
+    ap_cfn_shared_t *shared = &solve->shared;
+    double bound = ap_cfn_shared_bound(shared), gap = ap_cfn_shared_cost(shared) - bound;
+    int64_t most = gap <= label_gap * fabs(bound) ? time : NEIGHBOURS_WIDE * time;
+
+    return ap_cfn_search_neighbours(dual, shared, neighbours, ap_cfn_shared_now(shared) + most);
+}
+
 /* Attempts of branch and bound, unless the problem is too large for it, and dives, each followed by
- * a search around the best solution. Dives differ by their seeds; the first one is without
+ * searches around the best solution. Dives differ by their seeds; the first one is without
  * noise, and in large problems the bound is raised to its end after it. */
 static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_search_t *search)
 {
     ap_cfn_shared_t *shared = &solve->shared;
     int64_t search_time = dual->core->variables * SEARCH_TIME_EACH;
     double reach = first_reach, label_share = 1.0;
+    ap_cfn_branch_t *branch = NULL;
+    ap_cfn_neighbours_t neighbours = {.part = first_part,
+                                      .random = xm_hash_spread(solve->options->seed) | 1};
     ap_cfn_labels_t labels = AP_CFN_LABELS_INIT;
     xm_status_t status = XM_OK;
 
     search_time = search_time < SEARCH_TIME ? search_time : SEARCH_TIME;
     for (uint64_t dive = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++dive) {
         if (dual->core->variables <= AP_CFN_PROVABLE) {
-            status = attempt(solve, dual, &reach);
+            status = attempt(solve, dual, &reach, &branch);
             status = status == XM_OK ? close_gap(solve, dual, &labels, &label_share) : status;
         }
         if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
@@ -159,10 +187,14 @@ static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_se
         if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
             status = ap_cfn_search_run(search, ap_cfn_shared_now(shared) + search_time);
         }
+        if (status == XM_OK && dual->core->variables <= AP_CFN_PROVABLE) {
+            status = search_neighbours(solve, dual, &neighbours, search_time);
+        }
         if (status == XM_OK && dive == 0 && dual->core->variables > AP_CFN_PROVABLE) {
             status = ap_cfn_raise_bound(shared, dual, NULL);
         }
     }
+    ap_cfn_branch_destroy(branch);
     return status;
 }
 
@@ -219,12 +251,19 @@ static xm_status_t settle(solve_t *solve)
     status = ap_cfn_make_dual(&alone, solve->options->cells, NULL, &dual);
     if (status == XM_OK) {
         ap_cfn_labels_t labels = AP_CFN_LABELS_INIT;
+        ap_cfn_branch_t *branch;
+        bool done;
 
         /* Raising the bound alone may have found a solution of that cost already. What labels have
          * proved may have more nodes than branch and bound can visit. */
         if (alone.cost > solve->shared.cost) {
-            status =
-                ap_cfn_branch(dual, &alone, HUGE_VAL, nodes_to_settle(dual), INT64_MAX, &nodes);
+            const ap_cfn_branch_params_t params = {.cap = HUGE_VAL, .depth_first = true};
+
+            status = ap_cfn_branch_create(dual, &alone, &params, &branch);
+            if (status == XM_OK) {
+                status = ap_cfn_branch_run(branch, nodes_to_settle(dual), INT64_MAX, &nodes, &done);
+                ap_cfn_branch_destroy(branch);
+            }
         }
         if (status == XM_OK && alone.cost > solve->shared.cost &&
             dual->core->variables <= AP_CFN_PROVABLE) {

@@ -9,4 +9,5 @@
 #include "planner/solver/tree/branch.h"
 #include "planner/solver/tree/dive.h"
 #include "planner/solver/tree/labels.h"
+#include "planner/solver/tree/neighbours.h"
 #include "planner/solver/tree/proof.h"

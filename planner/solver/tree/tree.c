@@ -4,7 +4,7 @@
  * dual of its own, with the numbers of the root's variables and values, so that what it settles can
  * be written into one assignment of the root. That assignment is shared by the whole tree: below a
  * node, all that its ancestors settled is in it, and what siblings wrote is overwritten on the way
- * down.
+ * down. Who leaves a node and comes back to it later brings what it knew (branch.c).
  */
 
 #include "planner/solver/tree/tree.h"

@@ -6,95 +6,11 @@
 #include <stdlib.h>
 
 #include "planner/solver/tree.h"
+#include "tests/planner/solver/tree/random_core.h"
 #include "tests/xm_test.h"
 
-enum { VARIABLES = 8, SIZE = 3, TIMES = 5, PROBLEMS = 1500 };
+enum { PROBLEMS = 1500 };
 enum { ITEMS = 80, ROOM = 400, KNAPSACKS = 40 };
-
-static uint64_t state = 1;
-
-static int below(int limit)
-{
-    state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-    return (int)((state >> 33) % (uint64_t)limit);
-}
-
-/* Costs and usages that are against each other, in one to three components. */
-static ap_cfn_core_t *random_core(void)
-{
-    int variables = 2 + below(VARIABLES - 1), parts = 1 + below(3);
-    ap_cfn_core_size_t size = {.variables = variables,
-                               .links = VARIABLES * VARIABLES,
-                               .times = TIMES,
-                               .values = VARIABLES * SIZE,
-                               .segments = 2 * VARIABLES,
-                               .usages = 2 * VARIABLES * SIZE,
-                               .cells = VARIABLES * VARIABLES * SIZE * SIZE};
-    ap_cfn_core_maker_t maker;
-    int sizes[VARIABLES];
-    double most[TIMES] = {0};
-
-    ck_assert_xm_ok(ap_cfn_core_begin(&size, &maker));
-    for (int v = 0; v < variables; ++v) {
-        int from = below(TIMES), to = from + 1 + below(TIMES - from), count = to < TIMES ? 2 : 1;
-        double *cost;
-
-        sizes[v] = 1 + below(SIZE);
-        cost = ap_cfn_core_add_variable(&maker, sizes[v]);
-        for (int x = 0; x < sizes[v]; ++x) {
-            cost[x] = below(100);
-        }
-        for (int k = 0; k < count; ++k) {
-            double *usage = ap_cfn_core_add_segment(&maker, from, to), largest = 0.0;
-
-            for (int x = 0; x < sizes[v]; ++x) {
-                usage[x] = (120.0 - cost[x]) * (1 + below(2)) + below(20);
-                largest = fmax(largest, usage[x]);
-            }
-            for (int t = from; t < to; ++t) {
-                most[t] += largest;
-            }
-            from = to;
-            to = TIMES;
-        }
-    }
-    for (int a = 0; a < variables; ++a) {
-        for (int b = a + 1; b < variables; ++b) {
-            if (a % parts == b % parts && below(3) > 0) {
-                double *table = ap_cfn_core_add_link(&maker, a, b);
-
-                for (int k = 0; k < sizes[a] * sizes[b]; ++k) {
-                    table[k] = k > 0 && below(12) == 0 ? HUGE_VAL : below(60);
-                }
-            }
-        }
-    }
-    for (int t = 0; t < TIMES; ++t) {
-        maker.capacity[t] = floor(most[t] * (60 + below(35)) / 100.0);
-        maker.when[t] = t;
-    }
-    return ap_cfn_core_finish(&maker);
-}
-
-/* The least cost of an assignment that fits; HUGE_VAL: there is none. */
-static double optimum(const ap_cfn_core_t *core)
-{
-    int value[VARIABLES] = {0}, v;
-    double load[TIMES + 1], best = HUGE_VAL;
-
-    do {
-        if (ap_cfn_core_fits(core, value, load)) {
-            best = fmin(best, core->constant + ap_cfn_core_cost(core, value));
-        }
-        for (v = 0; v < core->variables; ++v) {
-            if (++value[v] < core->variable[v].size) {
-                break;
-            }
-            value[v] = 0;
-        }
-    } while (v < core->variables);
-    return best;
-}
 
 /* One pass; returns how it ended. */
 static ap_cfn_label_end_t pass(const ap_cfn_core_t *core, const ap_cfn_dual_t *dual, double best,
@@ -130,15 +46,15 @@ START_TEST(bounds_hold_and_optima_are_found)
         ap_cfn_dual_t *dual;
         double best;
 
-        state = (uint64_t)k * 7919 + 17;
+        seed_cores((uint64_t)k);
         core = random_core();
-        best = optimum(core);
+        best = least_of_all(core);
         solved += best < HUGE_VAL;
         ck_assert_xm_ok(ap_cfn_dual_create(core, &dual));
         if (k % 3 > 0) {
             ck_assert_xm_ok(ap_cfn_dual_eliminate(dual, 1e6));
         }
-        for (int step = below(30); step >= 0; --step) {
+        for (int step = random_below(30); step >= 0; --step) {
             (void)ap_cfn_dual_sweep(dual);
             ap_cfn_dual_move_prices(dual, ap_cfn_dual_aim(dual, best));
         }
@@ -147,9 +63,10 @@ START_TEST(bounds_hold_and_optima_are_found)
             ap_cfn_label_end_t end = pass(core, dual, best, HUGE_VAL, TIMES, width);
 
             many += end == AP_CFN_LABEL_MANY;
-            loose += pass(core, dual, best, HUGE_VAL, below(TIMES), 4096) == AP_CFN_LABEL_LOOSE;
-            (void)pass(core, dual, best, best < HUGE_VAL ? best - 5 + below(20) : 300.0,
-                       below(TIMES), width);
+            loose +=
+                pass(core, dual, best, HUGE_VAL, random_below(TIMES), 4096) == AP_CFN_LABEL_LOOSE;
+            (void)pass(core, dual, best, best < HUGE_VAL ? best - 5 + random_below(20) : 300.0,
+                       random_below(TIMES), width);
         }
         done += pass(core, dual, best, best < HUGE_VAL ? best + 1.0 : 1e6, TIMES, 4096) ==
                 AP_CFN_LABEL_DONE;
@@ -177,8 +94,8 @@ static ap_cfn_core_t *knapsack(double *best)
 
     ck_assert_xm_ok(ap_cfn_core_begin(&size, &maker));
     for (int v = 0; v < ITEMS; ++v) {
-        int weight = 1 + below(ROOM / 20);
-        double price = 10 * weight + below(30);
+        int weight = 1 + random_below(ROOM / 20);
+        double price = 10 * weight + random_below(30);
         double *cost = ap_cfn_core_add_variable(&maker, 2);
         double *usage = ap_cfn_core_add_segment(&maker, 0, 1);
 
@@ -205,7 +122,7 @@ START_TEST(many_components_are_joined)
         ap_cfn_dual_t *dual;
         double best;
 
-        state = (uint64_t)k * 7919 + 17;
+        seed_cores((uint64_t)k);
         core = knapsack(&best);
         ck_assert_xm_ok(ap_cfn_dual_create(core, &dual));
         ck_assert_xm_ok(ap_cfn_dual_eliminate(dual, 1e6));
