@@ -132,9 +132,9 @@ class Bucket:
         if _holders is None or self.holders != _held(self.memory):
             self.memory = self.values.new_empty(self.values.numel() + 1)
             self.places = self._parts(self.memory[:-1])
+            for member, place in zip(self.members, self.places):
+                member.place = place if len(member.leaves) == 1 and not member.ways else None
             self.holders = _held(self.memory)
-        for member, place in zip(self.members, self.places):
-            member.place = place if len(member.leaves) == 1 and not member.ways else None
 
     def fill(self) -> bool:
         """With what is not there yet; false where nothing was found."""
@@ -184,10 +184,11 @@ class Gradients:
         for own in reversed(self._own.values()):
             if own.placements != summed(own.grad) or not own.dtensor.requires_grad:
                 continue
-            src = tuple(place if isinstance(place, Partial) else Replicate() for place in own.grad)
-            if own.ways and not partial_axes(src):  # moved back at the end of the step
+            sums = tuple(place if isinstance(place, Partial) else Replicate() for place in own.grad)
+            src = sums if partial_axes(sums) else ()
+            if own.ways and not src:  # moved back at the end of the step
                 continue
-            alike = own.part.dtype, src if partial_axes(src) else (), own.steps
+            alike = own.part.dtype, src, own.steps
             bucket, nbytes = filling.get(alike, (None, 0))
             if bucket is None or nbytes >= (FIRST_BUCKET if bucket is made[0] else BUCKET):
                 bucket, nbytes = Bucket(*alike[1:]), 0

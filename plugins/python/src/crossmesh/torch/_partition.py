@@ -51,10 +51,11 @@ class _Read:
     ready: torch.Tensor | None = None  # a constant's part, or the leaf of a parameter that is read as it lies
     leaf: torch.Tensor | None = None  # of such a parameter
 
-    @property
-    def plain(self) -> bool:
-        """A result as it is."""
-        return self.kind == "result" and self.way is None and self.operand.cast is None and self.operand.order is None
+    plain: bool = field(init=False)  # a result as it is
+
+    def __post_init__(self) -> None:
+        still = self.way is None and self.operand.cast is None and self.operand.order is None
+        self.plain = self.kind == "result" and still
 
 
 @dataclass
@@ -382,8 +383,7 @@ class StageModule:
         self._passed += 1
         if split:
             return self._first_half(held, ends, given)
-        if self._is_last(k):
-            self._gradients.last_pass(self._losses if self._late else (), half=False)
+        self._announce_last(k, half=False)
         if ends:
             torch.autograd.backward(ends, given)
         del self._held[k]
@@ -409,16 +409,16 @@ class StageModule:
     def weight_pass(self, k: int) -> None:
         """The other half: each product's parameters from the gradient of what it made, and no further back. In the last of
         a step the sums of what is complete begin on the way, in about the order of the buckets."""
-        if self._is_last(k):
-            self._gradients.last_pass(self._losses if self._late else (), half=True)
+        self._announce_last(k, half=True)
         for operation in reversed(self._held.pop(k).operations):
             leaves = [leaf for _, leaf, _ in operation.uses if leaf.requires_grad]
             if operation.grad is not None and leaves:
                 torch.autograd.backward(operation.made, operation.grad, inputs=leaves)
 
-    def _is_last(self, k: int) -> bool:
-        """Whether no micro-batch but k has gradients of parameters to find."""
-        return self._passed == len(self.micro_batches) and self._held.keys() == {k}
+    def _announce_last(self, k: int, half: bool) -> None:
+        """That no micro-batch but k has gradients of parameters to find, where it is so."""
+        if self._passed == len(self.micro_batches) and self._held.keys() == {k}:
+            self._gradients.last_pass(self._losses if self._late else (), half)
 
     @property
     def buckets(self) -> list[Bucket]:
