@@ -78,10 +78,8 @@ xm_status_t ap_cfn_search_neighbours(const ap_cfn_dual_t *root, ap_cfn_shared_t 
         ap_cfn_branch_destroy(branch);
         /* A tree that was done says that nothing better is there, or it has found it; more may be
          * free. One that was not has wasted most of its time on too many. */
-        neighbours->part *= done ? more : less;
-        neighbours->part = neighbours->part < least_part  ? least_part
-                           : neighbours->part > most_part ? most_part
-                                                          : neighbours->part;
+        neighbours->part =
+            fmin(fmax(neighbours->part * (done ? more : less), least_part), most_part);
     }
     free(best);
     free(keep);
