@@ -90,8 +90,8 @@ bool xm_index_enter(xm_index_t *index, uint64_t hash, int64_t number);
 void xm_index_clear(xm_index_t *index);
 
 /** Halves an order from @p low to @p high until @p low, of the @p type of integers, is its first
- * place
- * @p at of which @p before is false, or @p high: of all places in front of that it is true. */
+ * place @p at of which @p before is false, or @p high: of all in front of that it is true.
+ * (A name that is declared stands in no parentheses. NOLINTBEGIN(bugprone-macro-parentheses)) */
 #define XM_BISECT(type, at, low, high, before)                                                     \
     for (type xm_end = (high), at; (low) < xm_end;) {                                              \
         at = (low) + (xm_end - (low)) / 2;                                                         \
@@ -101,6 +101,7 @@ void xm_index_clear(xm_index_t *index);
             xm_end = at;                                                                           \
         }                                                                                          \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 /** For all keys but the last in such a function: returns unless @p a and @p b, numbers of any type,
  * are equal. */
