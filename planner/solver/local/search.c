@@ -30,9 +30,10 @@ typedef enum kind {
 
 static const int sizes[] = {3, 6, 12, 24, 48, 96};
 enum { SIZE_COUNT = sizeof(sizes) / sizeof(sizes[0]), ARMS = KIND_COUNT * SIZE_COUNT };
-/* The bound's rise, as part of the gap, after which a new start is worth it; and the largest gap,
- * as part of the bound, that good solutions could have. */
-static const double restart = 0.2, plausible_gap = 0.002;
+/* The bound's rise, as part of the gap, after which a new start is worth it; the largest gap, as
+ * part of the bound, that good solutions could have; and the part of the gap that half a cycle has
+ * to gain: where it gains less, it polishes what another cycle would leave. */
+static const double restart = 0.2, plausible_gap = 0.002, worthwhile = 0.03;
 #define CYCLE_LEAST INT64_C(300000000) /* nanoseconds */
 #define CYCLE_MOST  INT64_C(4000000000)
 /* Steps of the prices of a region, cells of its largest table, and how many balls a neighbourhood
@@ -54,7 +55,8 @@ struct ap_cfn_search {
     ap_cfn_state_t state;
     bool started;
     double bound;     /* when the search was started */
-    int64_t improved; /* when it last found something better */
+    int64_t improved; /* when it last was better by that part than at the time before, */
+    double noted;     /* and its cost then */
     /* A cycle leads the search away from where it is, at first much, at its end not at all. */
     int64_t created, cycle_begin, cycle_end; /* the last two 0: no cycle */
     double worth;                            /* of usage when the cycle begins, in prices */
@@ -278,9 +280,7 @@ static xm_status_t step(ap_cfn_search_t *self)
         0.98 * self->arm[arm].seconds + 1e-9 * (double)(ap_cfn_shared_now(self->shared) - begin);
     self->arm[arm].total += 1e-9 * (double)(ap_cfn_shared_now(self->shared) - begin);
     self->arm[arm].gain *= 0.98;
-    if (better && self->cycle_end == 0) {
-        self->improved = ap_cfn_shared_now(self->shared);
-        /* A repair counts as much as saving a part of the cost. */
+    if (better && heat(self, begin) == 0.0) {
         /* A repair (less excess at a higher cost) counts as much as saving a part of the cost. */
         self->arm[arm].gain +=
             self->state.cost < cost ? cost - self->state.cost : 1e-4 * fabs(cost);
@@ -308,6 +308,7 @@ static void begin_cycle(ap_cfn_search_t *self, double worth, double noise)
 {
     self->cycle_begin = ap_cfn_shared_now(self->shared);
     self->cycle_end = self->cycle_begin + span(self);
+    self->noted = HUGE_VAL;
     self->worth = worth;
     self->noise = noise;
 }
@@ -331,6 +332,7 @@ static xm_status_t start(ap_cfn_search_t *self, bool from_best)
     status = ap_cfn_state_create(self->core, value, 1e3 + 64.0 * fabs(self->bound), &self->state);
     self->started = status == XM_OK;
     self->improved = ap_cfn_shared_now(self->shared);
+    self->noted = HUGE_VAL;
     self->cycle_begin = self->cycle_end = 0;
     if (!from_best) {
         begin_cycle(self, 1.0, 0.0);
@@ -364,6 +366,10 @@ static xm_status_t maybe_start(ap_cfn_search_t *self)
     }
     /* Without any solution the search keeps repairing what it has; after a recent success it goes
      * on as it is. */
+    if (self->state.cost < self->noted - worthwhile * (cost - bound)) {
+        self->noted = self->state.cost;
+        self->improved = ap_cfn_shared_now(self->shared);
+    }
     if (!(cost < HUGE_VAL) || ap_cfn_shared_now(self->shared) - self->improved <= span(self) / 2) {
         return XM_OK;
     }
