@@ -16,7 +16,7 @@
 enum {
     TCP_HEADERS = 52,
     FRAME_HEADER = 14,
-    MIN_BURST = 125000 /* bytes; below one large segment (64 KiB) the rate is not reached */
+    MOST_SEGMENT = 62500 /* bytes: what TCP makes without being told */
 };
 
 static const struct {
@@ -91,7 +91,18 @@ double rb_nic_rate_payload(double rate, int mtu)
     return rate * (mtu - TCP_HEADERS) / (mtu + FRAME_HEADER);
 }
 
-int64_t rb_nic_rate_burst(int64_t rate)
+int64_t rb_nic_rate_segment(int64_t rate, int mtu)
 {
-    return rate / 8 / 500 > MIN_BURST ? rate / 8 / 500 : MIN_BURST;
+    int64_t bytes = rate / 8 / 500, least = 2 * (int64_t)mtu;
+
+    bytes = bytes > least ? bytes : least;
+    return bytes < MOST_SEGMENT ? bytes : MOST_SEGMENT;
+}
+
+/* With less than two segments the rate is not reached. */
+int64_t rb_nic_rate_burst(int64_t rate, int mtu)
+{
+    int64_t bytes = rate / 8 / 500, two = 2 * rb_nic_rate_segment(rate, mtu);
+
+    return bytes > two ? bytes : two;
 }

@@ -33,6 +33,10 @@ char *rb_nic_rate_format(int64_t rate, char *buffer, size_t size);
  */
 double rb_nic_rate_payload(double rate, int mtu);
 
+/** Bytes that TCP may hand to a NIC of so many bit/s at once: 2 ms of its rate and at least two
+ * frames, but no more than TCP does by itself (62,500). */
+int64_t rb_nic_rate_segment(int64_t rate, int mtu);
+
 /** Bytes that an emulated NIC of so many bit/s lets through at once after a pause: 2 ms of its
- * rate, and at least 125 kB. */
-int64_t rb_nic_rate_burst(int64_t rate);
+ * rate, and at least two such segments. */
+int64_t rb_nic_rate_burst(int64_t rate, int mtu);

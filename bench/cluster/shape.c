@@ -212,8 +212,23 @@ static void add_uplink(FILE *orders, const rb_cluster_shape_t *shape, int rack)
 }
 
 /* The head's addresses lie on the first rack's bridge. */
+/* Segments pass the queues of other hosts and of uplinks, too, and none may be larger than its
+ * burst: those of the slowest. */
+static int segment_of(const rb_cluster_shape_t *shape)
+{
+    int64_t least = shape->racks > 1 ? shape->uplink : RB_NIC_RATE_MAX;
+
+    for (int h = 0; h < shape->hosts; ++h) {
+        for (int i = 0; i < shape->nics; ++i) {
+            least = shape->rate[h][i] < least ? shape->rate[h][i] : least;
+        }
+    }
+    return (int)rb_nic_rate_segment(least, shape->mtu);
+}
+
 void rb_cluster_shape_switch_links(const rb_cluster_shape_t *shape, const pid_t *pids, FILE *orders)
 {
+    int segment = segment_of(shape);
     char name[16];
 
     (void)fprintf(orders, "link set lo up\n");
@@ -233,8 +248,9 @@ void rb_cluster_shape_switch_links(const rb_cluster_shape_t *shape, const pid_t 
             (void)fprintf(orders, "link add p%dh%d mtu %d type veth peer name nic%d address ", i, h,
                           shape->mtu, i);
             print_mac(orders, h, i);
-            (void)fprintf(orders, " mtu %d netns %d\nlink set p%dh%d master b%d up\n", shape->mtu,
-                          (int)pids[h], i, h, rack_of(shape, h));
+            (void)fprintf(orders,
+                          " mtu %d gso_max_size %d netns %d\nlink set p%dh%d master b%d up\n",
+                          shape->mtu, segment, (int)pids[h], i, h, rack_of(shape, h));
             add_neighbour(orders, h, i, "b0");
         }
     }
@@ -245,7 +261,7 @@ void rb_cluster_shape_switch_links(const rb_cluster_shape_t *shape, const pid_t 
 static void shape_queue(const rb_cluster_shape_t *shape, FILE *orders, const char *device,
                         int64_t rate)
 {
-    int64_t bytes = rate / 8, burst = rb_nic_rate_burst(rate),
+    int64_t bytes = rate / 8, burst = rb_nic_rate_burst(rate, shape->mtu),
             queue = rate < 500000000 ? bytes / 50 : bytes / 100;
 
     queue = queue > MIN_QUEUE ? queue : MIN_QUEUE;

@@ -256,8 +256,8 @@ xm_status_t cb_price(cb_options_t *o, xm_worker_t *worker, bool speaks)
         double fabric = xm_cluster_profile_host_fabric(profile);
 
         nic->latency = xm_cluster_profile_latency(profile, XM_LINK_INTER_HOST);
-        nic->burst = rb_nic_rate_payload((double)rb_nic_rate_burst(llround(nic->rate * 8)),
-                                         RB_EMULATION_MTU);
+        nic->burst = rb_nic_rate_payload(
+            (double)rb_nic_rate_burst(llround(nic->rate * 8), RB_EMULATION_MTU), RB_EMULATION_MTU);
         host->rate = fabric > 0 ? fabric / host->extent
                                 : xm_cluster_profile_bandwidth(profile, XM_LINK_INTRA_HOST);
         host->latency = xm_cluster_profile_latency(profile, XM_LINK_INTRA_HOST);

@@ -76,6 +76,24 @@ START_TEST(headers_take_their_share)
 }
 END_TEST
 
+/* A burst has two segments at any rate, and neither is longer than 2 ms unless frames are. */
+START_TEST(slow_nics_have_short_segments)
+{
+    static const struct {
+        int64_t rate, segment, burst;
+        int mtu;
+    } rows[] = {{16000000, 4000, 8000, 1500},     {1000000, 3000, 6000, 1500},
+                {1000000, 18000, 36000, 9000},    {200000000, 50000, 100000, 1500},
+                {400000000, 62500, 125000, 1500}, {1000000000, 62500, 250000, 1500},
+                {64000, 62500, 125000, 65521}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); ++i) {
+        ck_assert_int_eq(rb_nic_rate_segment(rows[i].rate, rows[i].mtu), rows[i].segment);
+        ck_assert_int_eq(rb_nic_rate_burst(rows[i].rate, rows[i].mtu), rows[i].burst);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("nic_rate");
@@ -86,6 +104,7 @@ int main(void)
     tcase_add_test(tcase, lists_have_commas);
     tcase_add_test(tcase, rates_are_printed);
     tcase_add_test(tcase, headers_take_their_share);
+    tcase_add_test(tcase, slow_nics_have_short_segments);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }

@@ -94,7 +94,7 @@ START_TEST(the_switch_is_ordered)
     rb_cluster_shape_switch_links(&shape, pids, orders.stream);
     text = text_of(&orders);
     ck_assert_ptr_nonnull(strstr(text, "link add p1h2 mtu 1500 type veth peer name nic1 address "
-                                       "02:78:6d:01:00:03 mtu 1500 netns 102\n"
+                                       "02:78:6d:01:00:03 mtu 1500 gso_max_size 50000 netns 102\n"
                                        "link set p1h2 master b1 up\n"));
     ck_assert_ptr_nonnull(strstr(text, "link set p0h1 master b0 up\n"));
     ck_assert_ptr_nonnull(strstr(text, "link set u1 master b1 up\n"
@@ -103,10 +103,10 @@ START_TEST(the_switch_is_ordered)
     ck_assert_xm_ok(rb_orders_open(&orders));
     rb_cluster_shape_switch_queues(&shape, orders.stream);
     text = text_of(&orders);
-    /* 2 ms of the rate, but 125 kB at least; 20 ms below 500 Mbit/s, else 10. */
+    /* 2 ms of the rate, but two segments at least; 20 ms below 500 Mbit/s, else 10. */
     ck_assert_ptr_nonnull(strstr(text,
                                  "class add dev p0h0 parent 1: classid 1:1 htb rate 200000000bit "
-                                 "ceil 200000000bit burst 125000 cburst 125000 quantum 60000\n"
+                                 "ceil 200000000bit burst 100000 cburst 100000 quantum 60000\n"
                                  "qdisc add dev p0h0 parent 1:1 bfifo limit 500000\n"));
     ck_assert_ptr_nonnull(strstr(text, "rate 1000000000bit ceil 1000000000bit burst 250000 cburst "
                                        "250000 quantum 60000\n"
