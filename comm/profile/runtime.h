@@ -26,6 +26,8 @@ typedef struct xm_runtime {
     double slowdown;      /**< passes take so much of their time more while their device sends or
                              receives */
     double host_link;     /**< bytes/s between a device and its host's memory, each way */
+    double send;          /**< seconds that a message keeps its sender busy, beside the time that it
+                             is on the way */
     double jitter;        /**< passes take up to this share more or less than their time */
     double servers;       /**< parameter servers, one NIC each, that sum up gradients; 0: none */
     bool blocking;        /**< transfers keep devices busy (planner/pipeline/simulate.h) */

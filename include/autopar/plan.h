@@ -179,6 +179,8 @@ typedef struct {
     const char *optimiser; /**< how the plan was found, one line */
     double memory_reserve; /**< bytes of a device that are left free for its runtime */
     int frozen;            /**< layers, the first, whose parameters are not trained */
+    double send; /**< seconds that a message between stages keeps its sender busy, beside its own
+                    time; part of `step` */
 } ap_plan_info_t;
 
 /** Reads a file. Errors name the file, and the line and column or the place in the document. */

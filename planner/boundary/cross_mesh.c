@@ -324,6 +324,11 @@ size_t ap_cross_mesh_simulated(ap_cross_mesh_t *cross_mesh)
     return used;
 }
 
+double ap_cross_mesh_send(const ap_cross_mesh_t *cross_mesh)
+{
+    return xm_cluster_profile_runtime(cross_mesh->profile)->send;
+}
+
 void ap_cross_mesh_destroy(ap_cross_mesh_t *cross_mesh)
 {
     if (cross_mesh != NULL) {

@@ -221,13 +221,16 @@ static xm_status_t write_profile(const judge_options_t *o, const ap_measured_t *
 {
     xm_cluster_profile_t *profile, *changed = NULL;
     xm_runtime_t runtime = *fitted;
+    const xm_runtime_t *own;
     char note[160];
     xm_status_t status;
 
     XM_TRY(xm_cluster_profile_load(o->cluster, &profile));
     (void)snprintf(note, sizeof(note), "runtime fitted to %d rows of %.100s", measured->count,
                    measured->source);
-    runtime.bucket = xm_cluster_profile_runtime(profile)->bucket; /* set by the runtime */
+    own = xm_cluster_profile_runtime(profile);
+    runtime.bucket = own->bucket; /* these two the runtime has measured itself */
+    runtime.send = own->send;
     status = xm_cluster_profile_set_runtime(profile, &runtime, note, &changed);
     XM_THEN(status, xm_cluster_profile_save(changed, o->output));
     xm_cluster_profile_destroy(changed);

@@ -102,7 +102,7 @@ double ap_stage_table_judge(void *arg, const ap_inter_op_stage_t *stages, int co
                                .transfers = slicing->transfers};
     /* What was not simulated is no plan. */
     double seconds = INFINITY;
-    xm_status_t status;
+    xm_status_t status = XM_OK;
 
     /* Whoever puts the plan under the schedule says what is wrong; any other plan is better. */
     if (!ap_schedule_is_synchronous(step.kind) && count > step.micro_batches) {
@@ -111,7 +111,10 @@ double ap_stage_table_judge(void *arg, const ap_inter_op_stage_t *stages, int co
     for (int i = 0; i < count; ++i) {
         fill_stage(table, &stages[i], &slicing->stages[i]);
     }
-    status = table->params.free_boundaries ? XM_OK : price_transfers(slicing, stages, &step);
+    if (!table->params.free_boundaries) {
+        step.send = ap_cross_mesh_send(table->params.cross_mesh);
+        status = price_transfers(slicing, stages, &step);
+    }
     XM_THEN(status, ap_pipeline_step_seconds(&step, &seconds));
     xm_arena_reset(&slicing->links);
     return status == XM_OK ? seconds / slicing->share : ap_stage_table_failed(table);

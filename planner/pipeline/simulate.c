@@ -289,7 +289,8 @@ static void hand_over(simulation_t *simulation, int device, const ap_schedule_op
     start_message(simulation, channel);
 }
 
-/* Sends; false while a message keeps its device busy, which is only when transfers block. */
+/* Sends. False while a message keeps its device busy until it is there, which is only when
+ * transfers block; else each keeps it busy for the time of handing it over. */
 static bool run_send(simulation_t *simulation, int device, const ap_schedule_op_t *op,
                      ap_pipeline_span_t *span)
 {
@@ -308,12 +309,13 @@ static bool run_send(simulation_t *simulation, int device, const ap_schedule_op_
             }
             start = message->start < start ? message->start : start;
             end = later(end, message->end);
+        } else {
+            start = start < INT64_MAX ? start : later(simulation->clock[device], simulation->now);
+            end = later(end, start) + simulation->times->send;
         }
     }
-    if (simulation->times->blocking) {
-        simulation->run->device[device].transfer_ns += end - start;
-        simulation->clock[device] = end;
-    }
+    simulation->run->device[device].transfer_ns += end - start;
+    simulation->clock[device] = end;
     return true;
 }
 

@@ -10,10 +10,11 @@
  * together and want more of a link than there is take longer (planner/pipeline/share.h). Without,
  * each takes its own time.
  *
- * Overlapped: a send is handed to the channel and costs the device nothing; a receive waits until
- * the message is there. Blocking, as when transfers run on the device's only stream: a send keeps
- * its device busy for the message's time, for that of several one after the other; so does a
- * receive, from when both the message is on its way and the device has come to it.
+ * Overlapped: a send is handed to the channel at once, and costs the device `send` (the overhead o
+ * of LogP; Culler et al., PPoPP'93); a receive waits until the message is there. Blocking, as when
+ * transfers run on the device's only stream: a send keeps its device busy for the message's time,
+ * for that of several one after the other; so does a receive, from when both the message is on its
+ * way and the device has come to it.
  *
  * Integers only: the same input gives the same times on every machine. Threads: no shared state.
  *
@@ -56,6 +57,8 @@ typedef struct ap_pipeline_times {
     const ap_pipeline_use_t *uses;
     int use_count;
     bool blocking;
+    int64_t
+        send; /**< overlapped: of the sender's time for each message, while that is on its way */
     /** Passes take so much of their time more while a message is on its way from or to their device
      * (Proteus); 0: as long as ever. */
     double slowdown;
@@ -77,9 +80,10 @@ typedef struct ap_pipeline_span {
 } ap_pipeline_span_t;
 
 typedef struct ap_pipeline_device {
-    int64_t first_ns, last_ns; /**< from its first pass to the end of its last entry but sends */
+    int64_t first_ns, last_ns; /**< from its first pass to the end of its last entry, of a send that
+                                    overlaps when it has been handed over */
     int64_t busy_ns;           /**< passes and updates */
-    int64_t transfer_ns;       /**< sending and receiving, when blocking */
+    int64_t transfer_ns;       /**< sending, and receiving when blocking */
     int peak_in_flight;        /**< micro-batch slices between forward and backward, most at once */
     int64_t peak_bytes;        /**< activations held, most at once */
 } ap_pipeline_device_t;

@@ -199,6 +199,7 @@ static xm_status_t simulate(const ap_pipeline_step_t *step, const arrays_t *arra
                                  .skips = arrays->skips,
                                  .skip_count = arrays->skip_count,
                                  .blocking = step->blocking,
+                                 .send = nanoseconds(step->send),
                                  .slowdown = step->slowdown,
                                  .jitter = step->jitter,
                                  .seed = step->seed};

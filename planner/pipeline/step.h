@@ -54,6 +54,7 @@ typedef struct ap_pipeline_step {
     int batches;     /**< as in ap_schedule_params_t */
     double slowdown; /**< as in ap_pipeline_times_t */
     bool blocking;   /**< transfers keep devices busy */
+    double send;     /**< as in ap_pipeline_times_t, seconds */
     double jitter;   /**< as in ap_pipeline_times_t, with its seed */
     uint64_t seed;
     const ap_pipeline_stage_t *stages;

@@ -78,6 +78,11 @@ xm_status_t ap_pipeline_times_check(const ap_schedule_t *schedule, const ap_pipe
     if (!(times->jitter >= 0.0 && times->jitter <= 1.0)) {
         return XM_INVALID("times cannot vary by %g of themselves", times->jitter);
     }
+    if (times->send < 0) {
+        return XM_INVALID("a send time is %" PRId64 " ns", times->send);
+    }
+    total += 2.0 * (double)(schedule->stages + times->skip_count) * schedule->slices *
+             (double)times->send;
     for (int i = 0; i < times->skip_count; ++i) {
         const ap_pipeline_skip_t *skip = &times->skips[i];
 

@@ -178,18 +178,20 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
 {
     int64_t micro_batches = simulation->micro_batches > 0 ? simulation->micro_batches
                                                           : ap_plan_info(plan)->micro_batches;
-    ap_pipeline_step_t step = {.kind = simulation->kind,
-                               .micro_batches = (int)micro_batches,
-                               .virtual_stages = simulation->virtual_stages > 0
-                                                     ? simulation->virtual_stages
-                                                     : ap_schedule_chunks(simulation->kind),
-                               .slices = simulation->slices,
-                               .cut = simulation->cut,
-                               .batches = simulation->batches,
-                               .slowdown = simulation->runtime.slowdown,
-                               .jitter = simulation->jitter,
-                               .seed = simulation->seed,
-                               .blocking = simulation->blocking || simulation->runtime.blocking};
+    ap_pipeline_step_t step = {
+        .kind = simulation->kind,
+        .micro_batches = (int)micro_batches,
+        .virtual_stages = simulation->virtual_stages > 0 ? simulation->virtual_stages
+                                                         : ap_schedule_chunks(simulation->kind),
+        .slices = simulation->slices,
+        .cut = simulation->cut,
+        .batches = simulation->batches,
+        .slowdown = simulation->runtime.slowdown,
+        .jitter = simulation->jitter,
+        .seed = simulation->seed,
+        .blocking = simulation->blocking || simulation->runtime.blocking,
+        .send = simulation->profile != NULL ? xm_cluster_profile_runtime(simulation->profile)->send
+                                            : ap_plan_info(plan)->send};
     ap_cross_mesh_t *cross_mesh = NULL;
     ap_plan_view_t view;
     xm_status_t status;

@@ -19,6 +19,7 @@ typedef struct machine {
     const ap_pipeline_use_t *uses;
     int use_count;
     double jitter, slowdown;
+    int64_t send;
     uint64_t seed;
 } machine_t;
 
@@ -54,6 +55,7 @@ static void simulate(const machine_t *machine, ap_schedule_t **schedule, ap_pipe
     times.use_count = machine->use_count;
     times.jitter = machine->jitter;
     times.slowdown = machine->slowdown;
+    times.send = machine->send;
     times.seed = machine->seed;
     ck_assert_xm_ok(ap_schedule_create(&params, schedule));
     ck_assert_xm_ok(ap_schedule_check(*schedule, NULL));
@@ -711,6 +713,35 @@ START_TEST(messages_slow_passes_down)
 }
 END_TEST
 
+/* Two devices, two micro-batches: the second forward pass of the first device begins when the first
+ * message has been handed over, at 13, and the first message is there at 20 all the same; the second
+ * one at 33, and it is ready at 43. The way back is the same mirrored. */
+START_TEST(messages_keep_their_senders_busy)
+{
+    machine_t machine = {.kind = AP_SCHEDULE_GPIPE,
+                         .devices = 2,
+                         .micro_batches = 2,
+                         .forward = 10,
+                         .backward = 10,
+                         .transfer = 10,
+                         .send = 3};
+    ap_schedule_t *schedule;
+    ap_pipeline_run_t *run;
+
+    simulate(&machine, &schedule, &run);
+    ck_assert_int_eq(run->makespan_ns, 86);
+    for (int device = 0; device < 2; ++device) {
+        ck_assert_int_eq(run->device[device].busy_ns, 40);
+        ck_assert_int_eq(run->device[device].transfer_ns, 6);
+    }
+    ap_pipeline_run_destroy(run);
+    ap_schedule_destroy(schedule);
+    /* Where transfers block, a message keeps its sender busy for all of its time anyway. */
+    machine.blocking = true;
+    ck_assert_int_eq(makespan(&machine), 100);
+}
+END_TEST
+
 START_TEST(bad_times_have_a_sentence)
 {
     ap_schedule_params_t params = AP_SCHEDULE_PARAMS_INIT;
@@ -738,6 +769,10 @@ START_TEST(bad_times_have_a_sentence)
     times.use_count = 1;
     ck_assert_xm_fails(ap_pipeline_simulate(schedule, &times, &run), XM_ERR_INVALID_ARGUMENT,
                        "channel 4 of 4");
+    times.use_count = 0;
+    times.send = -1;
+    ck_assert_xm_fails(ap_pipeline_simulate(schedule, &times, &run), XM_ERR_INVALID_ARGUMENT,
+                       "a send time is -1 ns");
     ap_schedule_destroy(schedule);
 }
 END_TEST
@@ -765,6 +800,7 @@ int main(void)
     tcase_add_test(unit, a_shared_nic_carries_everything_in_turn);
     tcase_add_test(unit, what_passes_over_stages_is_waited_for);
     tcase_add_test(unit, messages_slow_passes_down);
+    tcase_add_test(unit, messages_keep_their_senders_busy);
     tcase_add_test(unit, bad_times_have_a_sentence);
     suite_add_tcase(suite, unit);
     return xm_test_run(suite);

@@ -71,6 +71,10 @@ static void judge(all_plans_t *all)
                                .transfer_count = all->transfers};
     double seconds;
 
+    if (!all->params.free_boundaries) {
+        step.send = xm_cluster_profile_runtime(all->params.profile)->send;
+    }
+
     if (!ap_schedule_is_synchronous(all->kind) && all->micro_batches < all->stages) {
         return;
     }

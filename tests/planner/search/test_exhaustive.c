@@ -100,19 +100,26 @@ static ap_graph_t *random_graph(uint64_t *state, int layers, bool skips)
     return graph;
 }
 
-/* Two rates of NICs, and now and then two kinds of devices. */
+/* Two rates of NICs, and now and then two kinds of devices, and messages that keep their senders
+ * busy. */
 static xm_cluster_profile_t *random_profile(uint64_t *state, int hosts, int devices)
 {
     static const double rates[] = {1e9, 3e8, 1e8, 2e7};
     double nics[ALL_PLANS_HOSTS], shares[ALL_PLANS_HOSTS];
     double typical = rates[next_random(state, 4)], other = rates[next_random(state, 4)];
     bool differ = next_random(state, 4) == 0;
+    xm_cluster_profile_t *profile, *made;
+    xm_runtime_t runtime = {0};
 
     for (int h = 0; h < ALL_PLANS_HOSTS; ++h) {
         nics[h] = next_random(state, 3) == 0 ? other : typical;
         shares[h] = next_random(state, 3) == 0 ? 0.5 : 1.0;
     }
-    return planner_fixture_unequal(hosts, devices, 64e9, differ ? shares : NULL, nics, 0);
+    profile = planner_fixture_unequal(hosts, devices, 64e9, differ ? shares : NULL, nics, 0);
+    runtime.send = next_random(state, 3) == 0 ? 1e-4 * (1 + next_random(state, 4)) : 0.0;
+    ck_assert_xm_ok(xm_cluster_profile_set_runtime(profile, &runtime, "made up", &made));
+    xm_cluster_profile_destroy(profile);
+    return made;
 }
 
 /* Clusters of up to eight devices; the larger ones for the shorter models, of which there are still

@@ -40,6 +40,7 @@ SIZES = (4, 32, 128, 512, 2048)  # rows and columns of operators' tensors
 SMALLEST, LEAST = 1024, 5
 PRODUCT = 256  # rows and columns of what is multiplied between
 MEETINGS = 20  # runs of a collective at least: each waits for the last of its ranks
+LONG = 3  # times `seconds`: what takes longer is not measured with four times the bytes
 UPDATED = 8
 FEW = 2  # samples of a small micro-batch
 STEPS = 100  # a model's steps take so many times as long as a size: all other times hang on theirs
@@ -73,7 +74,8 @@ def probe(
     numbered host by host, equally many on each. `cluster` is what `autopar probe` has measured there; its entries of the
     same kinds are replaced, and curves of links by what tensors take from stage to stage. Operators run on numbers of
     `dtypes` of SIZES x SIZES (up to the first that takes `seconds`), collectives and ways between stages on 1 KiB, 4 KiB, …
-    up to `max_bytes`, as plans run them. Each size takes about `seconds`. `optimizer` makes the update.
+    up to `max_bytes`, as plans run them, but none after one that takes three times `seconds`. Each size takes about
+    `seconds`. `optimizer` makes the update.
     With a `model` and what plan() wants of it, a batch that one device can train on, every rank trains a copy of it too,
     alone and all at once, as apply() runs a plan for one device: the whole batch, and as many micro-batches of two samples,
     and of a number between.
@@ -157,8 +159,9 @@ def _measure(
     kinds = {(entry["op"], entry["type"]) for entry in entries}
     kept = [entry for entry in profile.get("op_times", []) if (entry["op"], entry.get("type")) not in kinds]
     profile.update(version=2, op_times=kept + entries, collectives=curves)
-    profile["runtime"] = {**profile.get("runtime", {}), "bucket_bytes": BUCKET}
-    for kind, curve in _between(hosts, local, max_bytes, seconds, place).items():
+    between, sends = _between(hosts, local, max_bytes, seconds, place)
+    profile["runtime"] = {**profile.get("runtime", {}), "bucket_bytes": BUCKET, **sends}
+    for kind, curve in between.items():
         profile["curves"][kind] = curve
         profile["curves"].pop(f"{kind}_hot", None)
     if curves:
@@ -249,24 +252,40 @@ def _curve(
             return redistributed(given, axis, (src,), (dst,))
 
         points.append([4 * side * side, _meeting_seconds(move, seconds, place)])
+        if points[-1][1] > LONG * seconds:
+            break
     return _rising(points)
 
 
-def _between(hosts: int, local: int, max_bytes: int, seconds: float, place: torch.device) -> dict[str, list[list[float]]]:
-    """[bytes, seconds] of one way from device to device, on one host and on two, as pipelines go it."""
+def _between(
+    hosts: int, local: int, max_bytes: int, seconds: float, place: torch.device
+) -> tuple[dict[str, list[list[float]]], dict[str, float]]:
+    """[bytes, seconds] of one way from device to device, on one host and on two, as pipelines go it; and what each
+    message keeps a device busy, of all that were sent the median: it hardly hangs on their bytes."""
     pairs = {
         "intra_host": [(host * local, host * local + 1) for host in range(hosts) if local > 1],
         "inter_host": [(host * local, (host + 1) * local) for host in range(0, hosts - 1, 2)],
     }
-    return {
-        kind: _rising([[asked, _way_seconds(some, asked, seconds, place)] for asked in _bytes_until(max_bytes)])
-        for kind, some in pairs.items() if some
-    }  # fmt: skip
+    found, busy = {}, []
+    for kind, some in pairs.items():
+        if some:
+            points = []
+            for asked in _bytes_until(max_bytes):
+                way, kept = _way_seconds(some, asked, seconds, place)
+                points.append([asked, way])
+                busy.append(kept)
+                if way > LONG * seconds:
+                    break
+            found[kind] = _rising(points)
+    return found, {"send_s": statistics.median(busy)} if busy else {}
 
 
-def _way_seconds(pairs: Sequence[tuple[int, int]], nbytes: int, seconds: float, place: torch.device) -> float:
+def _way_seconds(
+    pairs: Sequence[tuple[int, int]], nbytes: int, seconds: float, place: torch.device
+) -> tuple[float, float]:
     """From when a pass has ended on one device until the next device has what it gave: half of what there and back take
-    beside the products between. Devices compute before, while and after they send, as passes follow each other."""
+    beside the products between. Devices compute before, while and after they send, as passes follow each other. And for how
+    long a message keeps devices from that: handing it over, and making its place free for the next one."""
     ends = Boundary(0, 1, "x", (nbytes // 4,), torch.float32, (Replicate(),), (Replicate(),), 0.0, "auto", "auto")
     meshes = [tuple(mesh_of(place.type, torch.tensor([rank]), ("rank",)) for rank in pair) for pair in pairs]
     job = default_job(progress_thread=True)
@@ -275,10 +294,17 @@ def _way_seconds(pairs: Sequence[tuple[int, int]], nbytes: int, seconds: float, 
     first = any(dist.get_rank() == source for source, _ in pairs)
     value, square = {("x", ends.src): torch.ones(nbytes // 4, device=place)}, _square(place)
 
-    def trips(count: int) -> float:
-        """All pairs' seconds of a trip there and back, without products."""
+    def trips(count: int) -> tuple[float, float]:
+        """All pairs' seconds of a trip there and back, without products, and of a message for its two devices."""
         dist.barrier()
-        begin, spent = time.perf_counter(), 0.0
+        begin, spent, busy = time.perf_counter(), 0.0, 0.0
+
+        def timed(run: Callable[..., object], *args: object) -> None:
+            nonlocal busy
+            before = time.perf_counter()
+            run(*args)
+            busy += time.perf_counter() - before
+
         if mine is not None:
             mine.begin(count, True)
         for k in range(count if mine is not None else 0):
@@ -289,24 +315,25 @@ def _way_seconds(pairs: Sequence[tuple[int, int]], nbytes: int, seconds: float, 
             torch.mm(square, square)
             _finish(place)
             spent += time.perf_counter() - before
-            (mine.send if first else mine.send_back)(k, value)
+            timed(mine.send if first else mine.send_back, k, value)
             if not first:
-                mine.release(k)
+                timed(mine.release, k)
             torch.mm(square, square)
             if first:
                 mine.come_back(k)
-                mine.release(k)
-        found = torch.tensor((time.perf_counter() - begin if first else 0.0) - spent)
+                timed(mine.release, k)
+        found = torch.tensor([(time.perf_counter() - begin if first else 0.0) - spent, busy / 2])
         if mine is not None:
             mine.wait()
         dist.all_reduce(found)
-        return max(float(found) / (len(pairs) * count), 1e-9)
+        trip, message = (found / (len(pairs) * count)).tolist()
+        return max(trip, 1e-9), message
 
-    took = trips(2)
-    half = trips(max(MEETINGS // 2, min(int(seconds / took), 1000))) / 2
+    took, _ = trips(2)
+    trip, message = trips(max(MEETINGS // 2, min(int(seconds / took), 1000)))
     for way in ways:
         way.close()
-    return half
+    return trip / 2, message
 
 
 def _bytes_until(most: int) -> list[int]:
