@@ -28,7 +28,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = os.path.join(HERE, "..", "plugins", "python", "src")
 TESTS = os.path.join(HERE, "..", "tests", "plugins", "python")
-HOSTS, EACH, BATCH, STEPS, ROUNDS = 4, 2, 32, 20, 5
+HOSTS, EACH, STEPS, ROUNDS = 4, 2, 20, 5
 RATE = 3e-4  # at 3e-3 one process parts from itself, with 8 micro-batches for 4, by 1e-2 within 20 steps
 NAME = "xmtrain"
 COLUMNS = ["model", "plan", "predicted_s", "measured_s", "loss_error", "norm_error", "equal", "note"]
@@ -246,7 +246,7 @@ def references(given):
     for name in dict.fromkeys(name for name, _ in left_of(given)):
         if name not in found:
             make, loss, batches = cases[name]
-            found[name] = training_case.alone(make, loss, batches(STEPS, BATCH), given.micro_batches, RATE)[:2]
+            found[name] = training_case.alone(make, loss, batches(STEPS, given.batch), given.micro_batches, RATE)[:2]
     with open(path, "w", encoding="utf-8") as file:
         json.dump(found, file)
 
@@ -322,7 +322,7 @@ def rank_main(given):
         if not go.item():
             break
         case = cases[name]
-        batches = list(case[2](STEPS, BATCH))
+        batches = list(case[2](STEPS, given.batch))
         how = {"max_bytes": 1 << 20, "seconds": 0.03}
         *args, target = batches[0]
         rates = probe(given.cluster, dtypes=(torch.float32, torch.float64), **how)
@@ -384,7 +384,7 @@ def launch(given):
         until = time.time() + given.budget
         words = [sys.executable, os.path.abspath(__file__), "--rank", "--cluster", cluster, "--until", str(until), "-o",
                  given.output, "--pairs", str(given.pairs), "--models", given.models, "--plans", given.plans,
-                 "--micro-batches", str(given.micro_batches)]  # fmt: skip
+                 "--micro-batches", str(given.micro_batches), "--batch", str(given.batch)]  # fmt: skip
         return start(given, words, 29512, given.budget + 300)
     finally:
         subprocess.run([tool, "down", "--name", NAME], check=False)
@@ -452,6 +452,7 @@ def main():
     parser.add_argument("--models", default="gpt,llama,unet,t5,moe")
     parser.add_argument("--plans", default="", help="only those with one of these, as in 1f1b,ddp, in their names")
     parser.add_argument("--pairs", type=int, default=1000, help="at most so many more")
+    parser.add_argument("--batch", type=int, default=32, help="samples of a step")
     parser.add_argument("--micro-batches", type=int, default=4)
     parser.add_argument("--budget", type=float, default=720, help="seconds after which no model is begun")
     parser.add_argument("--share", type=float, default=0.2, help="of a core, for each rank")

@@ -40,7 +40,8 @@ SIZES = (4, 32, 128, 512, 2048)  # rows and columns of operators' tensors
 SMALLEST, LEAST = 1024, 5
 PRODUCT = 256  # rows and columns of what is multiplied between
 MEETINGS = 20  # runs of a collective at least: each waits for the last of its ranks
-LONG = 3  # times `seconds`: what takes longer is not measured with four times the bytes
+MESSAGE = 16384
+LONG = 3  # times `seconds`: what takes longer is the last size of its curve
 UPDATED = 8
 FEW = 2  # samples of a small micro-batch
 STEPS = 100  # a model's steps take so many times as long as a size: all other times hang on theirs
@@ -74,7 +75,7 @@ def probe(
     numbered host by host, equally many on each. `cluster` is what `autopar probe` has measured there; its entries of the
     same kinds are replaced, and curves of links by what tensors take from stage to stage. Operators run on numbers of
     `dtypes` of SIZES x SIZES (up to the first that takes `seconds`), collectives and ways between stages on 1 KiB, 4 KiB, …
-    up to `max_bytes`, as plans run them, but none after one that takes three times `seconds`. Each size takes about
+    up to `max_bytes`, as plans run them, from 64 KiB on none after one that takes three times `seconds`. Each size takes about
     `seconds`. `optimizer` makes the update.
     With a `model` and what plan() wants of it, a batch that one device can train on, every rank trains a copy of it too,
     alone and all at once, as apply() runs a plan for one device: the whole batch, and as many micro-batches of two samples,
@@ -252,7 +253,7 @@ def _curve(
             return redistributed(given, axis, (src,), (dst,))
 
         points.append([4 * side * side, _meeting_seconds(move, seconds, place)])
-        if points[-1][1] > LONG * seconds:
+        if _is_long(points, seconds):
             break
     return _rising(points)
 
@@ -260,80 +261,123 @@ def _curve(
 def _between(
     hosts: int, local: int, max_bytes: int, seconds: float, place: torch.device
 ) -> tuple[dict[str, list[list[float]]], dict[str, float]]:
-    """[bytes, seconds] of one way from device to device, on one host and on two, as pipelines go it; and what each
-    message keeps a device busy, of all that were sent the median: it hardly hangs on their bytes."""
+    """[bytes, seconds] of one way from device to device, on one host and on two, as pipelines go it; and what a message of
+    some kilobytes keeps devices busy on the farthest way: starting it takes more than its bytes."""
     pairs = {
         "intra_host": [(host * local, host * local + 1) for host in range(hosts) if local > 1],
         "inter_host": [(host * local, (host + 1) * local) for host in range(0, hosts - 1, 2)],
     }
-    found, busy = {}, []
+    found, sends = {}, {}
     for kind, some in pairs.items():
         if some:
-            points = []
+            points: list[list[float]] = []
             for asked in _bytes_until(max_bytes):
-                way, kept = _way_seconds(some, asked, seconds, place)
-                points.append([asked, way])
-                busy.append(kept)
-                if way > LONG * seconds:
+                way = _Way(some, asked, place)
+                points.append([asked, way.seconds(seconds)])
+                if asked == min(MESSAGE, _bytes_until(max_bytes)[-1]):
+                    sends = {"send_s": way.busy_seconds(points[-1][1])}
+                way.close()
+                if _is_long(points, seconds):
                     break
             found[kind] = _rising(points)
-    return found, {"send_s": statistics.median(busy)} if busy else {}
+    return found, sends
 
 
-def _way_seconds(
-    pairs: Sequence[tuple[int, int]], nbytes: int, seconds: float, place: torch.device
-) -> tuple[float, float]:
-    """From when a pass has ended on one device until the next device has what it gave: half of what there and back take
-    beside the products between. Devices compute before, while and after they send, as passes follow each other. And for how
-    long a message keeps devices from that: handing it over, and making its place free for the next one."""
-    ends = Boundary(0, 1, "x", (nbytes // 4,), torch.float32, (Replicate(),), (Replicate(),), 0.0, "auto", "auto")
-    meshes = [tuple(mesh_of(place.type, torch.tensor([rank]), ("rank",)) for rank in pair) for pair in pairs]
-    job = default_job(progress_thread=True)
-    ways = [Crossing([ends], (src, dst), 1, job, place, None, None) for src, dst in meshes]
-    mine = next((way for way, pair in zip(ways, pairs) if dist.get_rank() in pair), None)
-    first = any(dist.get_rank() == source for source, _ in pairs)
-    value, square = {("x", ends.src): torch.ones(nbytes // 4, device=place)}, _square(place)
+class _Way:
+    """A tensor's way between the devices of pairs, there and back."""
 
-    def trips(count: int) -> tuple[float, float]:
-        """All pairs' seconds of a trip there and back, without products, and of a message for its two devices."""
+    def __init__(self, pairs: Sequence[tuple[int, int]], nbytes: int, place: torch.device) -> None:
+        ends = Boundary(0, 1, "x", (nbytes // 4,), torch.float32, (Replicate(),), (Replicate(),), 0.0, "auto", "auto")
+        meshes = [tuple(mesh_of(place.type, torch.tensor([rank]), ("rank",)) for rank in pair) for pair in pairs]
+        job = default_job(progress_thread=True)
+        self._ways = [Crossing([ends], (src, dst), 1, job, place, None, None) for src, dst in meshes]
+        self._mine = next((way for way, pair in zip(self._ways, pairs) if dist.get_rank() in pair), None)
+        self._first = any(dist.get_rank() == source for source, _ in pairs)
+        self._value = {("x", ends.src): torch.ones(nbytes // 4, device=place)}
+        self._place, self._square = place, _square(place)
+
+    def seconds(self, seconds: float) -> float:
+        """From when a pass has ended on one device until the next device has what it gave: half of what there and back
+        take beside the products between. Devices compute before, while and after they send, as passes follow each other."""
+        took = self._trips(2)
+        return self._trips(max(MEETINGS // 2, min(int(seconds / took), 1000))) / 2
+
+    def busy_seconds(self, way: float) -> float:
+        """For how long a message keeps its two devices from computing. Both compute all the time, as in the middle of a
+        pipeline: who waits now and then has time to spare that those do not have."""
+        before = time.perf_counter()
+        self._multiply(MEETINGS)
+        products = torch.tensor(time.perf_counter() - before)
+        dist.all_reduce(products, dist.ReduceOp.MIN)
+        count = 1 + int(2 * way * MEETINGS / float(products))
+        found = torch.tensor([self._stream(count, True) - self._stream(count, False) for _ in range(LEAST)])
+        dist.all_reduce(found)
+        more: float = statistics.median(found.tolist()) / (len(self._ways) * MEETINGS)
+        return max(0.0, more)
+
+    def close(self) -> None:
+        for way in self._ways:
+            way.close()
+
+    def _multiply(self, count: int) -> None:
+        for _ in range(count):
+            torch.mm(self._square, self._square)
+        _finish(self._place)
+
+    def _trips(self, count: int) -> float:
+        """All pairs' seconds of a trip there and back, without products."""
         dist.barrier()
-        begin, spent, busy = time.perf_counter(), 0.0, 0.0
-
-        def timed(run: Callable[..., object], *args: object) -> None:
-            nonlocal busy
-            before = time.perf_counter()
-            run(*args)
-            busy += time.perf_counter() - before
-
+        begin, spent, mine = time.perf_counter(), 0.0, self._mine
         if mine is not None:
             mine.begin(count, True)
         for k in range(count if mine is not None else 0):
             assert mine is not None
-            if not first:
+            if not self._first:
                 mine.arrived(k)
             before = time.perf_counter()
-            torch.mm(square, square)
-            _finish(place)
+            self._multiply(1)
             spent += time.perf_counter() - before
-            timed(mine.send if first else mine.send_back, k, value)
-            if not first:
-                timed(mine.release, k)
-            torch.mm(square, square)
-            if first:
+            (mine.send if self._first else mine.send_back)(k, self._value)
+            if not self._first:
+                mine.release(k)
+            torch.mm(self._square, self._square)
+            if self._first:
                 mine.come_back(k)
-                timed(mine.release, k)
-        found = torch.tensor([(time.perf_counter() - begin if first else 0.0) - spent, busy / 2])
+                mine.release(k)
+        found = torch.tensor((time.perf_counter() - begin if self._first else 0.0) - spent)
         if mine is not None:
             mine.wait()
         dist.all_reduce(found)
-        trip, message = (found / (len(pairs) * count)).tolist()
-        return max(trip, 1e-9), message
+        return max(float(found) / (len(self._ways) * count), 1e-9)
 
-    took, _ = trips(2)
-    trip, message = trips(max(MEETINGS // 2, min(int(seconds / took), 1000)))
-    for way in ways:
-        way.close()
-    return trip / 2, message
+    def _stream(self, products: int, sends: bool) -> float:
+        """What this device takes to compute MEETINGS times, with a message after each or without; who receives looks for it
+        when the next one has been computed, so that nobody waits."""
+        mine = self._mine
+        dist.barrier()
+        if mine is not None and sends:
+            mine.begin(MEETINGS, False)
+        begin = time.perf_counter()
+        for k in range(MEETINGS if mine is not None else 0):
+            assert mine is not None
+            self._multiply(products)
+            if sends and self._first:
+                mine.send(k, self._value)
+            elif sends and k > 0:
+                mine.arrived(k - 1)
+                mine.release(k - 1)
+        took = time.perf_counter() - begin
+        if mine is not None and sends:
+            if not self._first:
+                mine.arrived(MEETINGS - 1)
+                mine.release(MEETINGS - 1)
+            mine.wait()
+        return took
+
+
+def _is_long(points: Sequence[Sequence[float]], seconds: float) -> bool:
+    """Whether the next size, of four times the bytes, is left to be told by those that there are: enough for a slope."""
+    return len(points) > 3 and points[-1][1] > LONG * seconds
 
 
 def _bytes_until(most: int) -> list[int]:
