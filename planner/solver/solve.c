@@ -93,9 +93,9 @@ static void note_failure(solve_t *solve, xm_status_t status)
  * *reach above it does not count at first. A gap that is really that small then closes soon, and
  * otherwise the bound rises to where the search did not look. Each attempt starts anew, with the
  * cost that is known by then, since values that it rules out at the root are ruled out in the whole
- * tree. */
+ * tree; only what branches do to the bound is known from the attempts before. */
 static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, double *reach,
-                           ap_cfn_branch_t **branch)
+                           ap_cfn_pseudo_costs_t *costs, ap_cfn_branch_t **branch)
 {
     ap_cfn_shared_t *shared = &solve->shared;
     int64_t now = ap_cfn_shared_now(shared);
@@ -110,7 +110,8 @@ static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, double *re
         if (*branch == NULL) {
             double bound = ap_cfn_shared_bound(shared), near = *reach * fabs(bound) + 1.0;
             bool capped = *reach < 1.0 && near < ap_cfn_shared_cost(shared) - bound;
-            const ap_cfn_branch_params_t params = {.cap = capped ? bound + near : HUGE_VAL};
+            const ap_cfn_branch_params_t params = {.cap = capped ? bound + near : HUGE_VAL,
+                                                   .costs = costs};
 
             status = ap_cfn_branch_create(dual, shared, &params, branch);
             *reach *= reach_growth;
@@ -170,15 +171,16 @@ static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_se
     int64_t search_time = dual->core->variables * SEARCH_TIME_EACH;
     double reach = first_reach, label_share = 1.0;
     ap_cfn_branch_t *branch = NULL;
+    ap_cfn_pseudo_costs_t *costs;
     ap_cfn_neighbours_t neighbours = {.part = first_part,
                                       .random = xm_hash_spread(solve->options->seed) | 1};
     ap_cfn_labels_t labels = AP_CFN_LABELS_INIT;
-    xm_status_t status = XM_OK;
+    xm_status_t status = ap_cfn_pseudo_costs_create(dual->core->variables, &costs);
 
     search_time = search_time < SEARCH_TIME ? search_time : SEARCH_TIME;
     for (uint64_t dive = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++dive) {
         if (dual->core->variables <= AP_CFN_PROVABLE) {
-            status = attempt(solve, dual, &reach, &branch);
+            status = attempt(solve, dual, &reach, costs, &branch);
             status = status == XM_OK ? close_gap(solve, dual, &labels, &label_share) : status;
         }
         if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
@@ -195,6 +197,7 @@ static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_se
         }
     }
     ap_cfn_branch_destroy(branch);
+    ap_cfn_pseudo_costs_destroy(costs);
     return status;
 }
 

@@ -11,3 +11,4 @@
 #include "planner/solver/tree/labels.h"
 #include "planner/solver/tree/neighbours.h"
 #include "planner/solver/tree/proof.h"
+#include "planner/solver/tree/pseudo_costs.h"

@@ -182,6 +182,14 @@ static xm_status_t descend(ap_cfn_branch_t *self)
     return status;
 }
 
+/* Notes what the last branch above the present node has led to, which is known when the node is
+ * done: its values may have gone in several steps. */
+static void learn(ap_cfn_branch_t *self, double bound)
+{
+    ap_cfn_pseudo_costs_note(self->params.costs, &self->node.split, bound);
+    self->node.split.variable = -1;
+}
+
 /* Goes on with one side of a node's branch, and puts the other one aside. The side that is left is
  * narrowed only when it is taken up: by then a better solution may have closed it, and until then
  * both sides would take memory. Where all kept values are on one side, which values that were
@@ -191,6 +199,7 @@ static xm_status_t divide(ap_cfn_branch_t *self)
     ap_cfn_node_t *node = &self->node, child;
     size_t values = ap_cfn_core_values(node->dual->core);
     bool *saved = malloc(2 * values), *first, *keep, any[2] = {false, false};
+    ap_cfn_split_t split;
     xm_status_t status;
     int v, size;
 
@@ -198,7 +207,10 @@ static xm_status_t divide(ap_cfn_branch_t *self)
         return XM_NO_MEMORY("a branch");
     }
     first = saved + values;
-    v = ap_cfn_node_split(node, ap_cfn_tree_goal(&self->tree) - self->bound, first);
+    learn(self, self->bound);
+    v = ap_cfn_node_split(node, self->params.costs, ap_cfn_tree_goal(&self->tree) - self->bound,
+                          first, &split);
+    split.bound = self->bound;
     size = node->dual->core->variable[v].size;
     keep = node->keep + node->dual->at[v];
     memcpy(saved, keep, (size_t)size);
@@ -211,7 +223,9 @@ static xm_status_t divide(ap_cfn_branch_t *self)
         free(saved);
         return descend(self);
     }
+    node->split = split;
     status = ap_cfn_node_narrow(&self->tree, node, &child);
+    node->split.above = !split.above;
     if (status == XM_OK) {
         for (int x = 0; x < size; ++x) {
             keep[x] = saved[x] && !first[x];
@@ -260,6 +274,7 @@ static xm_status_t visit(ap_cfn_branch_t *self, atomic_int_fast64_t *nodes)
         }
         if (ap_cfn_node_tighten(&self->tree, node, node->depth == 0 ? ROUNDS_ROOT : ROUNDS_NODE,
                                 &dropped)) {
+            learn(self, ap_cfn_tree_goal(&self->tree));
             close_node(self);
             return XM_OK;
         }

@@ -13,6 +13,7 @@
 
 #include "planner/solver/bound.h"
 #include "planner/solver/network.h"
+#include "planner/solver/tree/pseudo_costs.h"
 
 typedef struct ap_cfn_branch ap_cfn_branch_t;
 
@@ -22,6 +23,9 @@ typedef struct ap_cfn_branch_params {
     /* Per value of the dual: only these may be taken, and the shared bound is left alone. NULL: all
      * may be. */
     const bool *keep;
+    /* Of the dual's variables, learnt from and added to; borrowed. NULL: branches look at the
+     * present mixture alone. */
+    ap_cfn_pseudo_costs_t *costs;
 } ap_cfn_branch_params_t;
 
 /* A search below a dual, which is borrowed. */

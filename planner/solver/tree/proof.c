@@ -405,7 +405,8 @@ static xm_status_t descend(proof_t *p, const ap_cfn_node_t *from)
 static xm_status_t branch(proof_t *p, ap_cfn_node_t *node)
 {
     double mean;
-    int v = ap_cfn_node_choose(node, p->by_usage, fmax(1.0, p->goal - node->dual->best), &mean);
+    int v =
+        ap_cfn_node_choose(node, NULL, p->by_usage, fmax(1.0, p->goal - node->dual->best), &mean);
     int best = node->dual->choice[v], others = 0;
     int size = node->dual->core->variable[v].size;
     bool *keep = node->keep + node->dual->at[v], *saved;

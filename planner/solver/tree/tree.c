@@ -137,7 +137,7 @@ xm_status_t ap_cfn_node_narrow(ap_cfn_tree_t *tree, const ap_cfn_node_t *from, a
     ap_cfn_folds_t folds = {.count = 0};
     xm_status_t status;
 
-    *to = (ap_cfn_node_t){.depth = from->depth, .folded = from->folded};
+    *to = (ap_cfn_node_t){.depth = from->depth, .split = from->split, .folded = from->folded};
     if (number == NULL) {
         return XM_NO_MEMORY("a branch");
     }
@@ -364,23 +364,30 @@ static double spread(const ap_cfn_node_t *node, int v, double *mean)
 }
 
 /* Where prices meet a limit, the best bound is that of a mixture: a variable has much usage in some
- * of the assignments and little in others. The one for which these lie farthest apart is chosen.
- * Where no usage is mixed, it is the one whose second cheapest value costs most more. Both count by
- * links, because a variable with many changes the bound of more neighbours. */
-int ap_cfn_node_choose(const ap_cfn_node_t *node, bool by_usage, double gap, double *mean)
+ * of the assignments and little in others. The one for which these lie farthest apart is chosen,
+ * or what earlier branches make expect most of. Where no usage is mixed, it is the one whose second
+ * cheapest value costs most more. By themselves both count by links, because a variable with many
+ * changes the bound of more neighbours. */
+int ap_cfn_node_choose(const ap_cfn_node_t *node, const ap_cfn_pseudo_costs_t *costs, bool by_usage,
+                       double gap, double *mean)
 {
     const ap_cfn_dual_t *dual = node->dual;
-    double most = decided * gap, largest = -1.0;
+    double most = 0.0, largest = -1.0;
     int mixed = -1, surest = 0;
 
     for (int v = 0; v < dual->core->variables; ++v) {
         double links = 1.0 + dual->core->variable[v].degree, middle = 0.0;
-        double apart = by_usage ? spread(node, v, &middle) * links : 0.0;
+        double apart = by_usage ? spread(node, v, &middle) : 0.0, score = apart * links;
 
-        if (apart > most) {
-            most = apart;
-            *mean = middle;
-            mixed = v;
+        if (score > decided * gap) {
+            ap_cfn_split_t split = {.variable = node->root[v], .apart = apart, .links = links};
+
+            score = costs != NULL ? ap_cfn_pseudo_costs_score(costs, &split, gap) : score;
+            if (score > most) {
+                most = score;
+                *mean = middle;
+                mixed = v;
+            }
         }
         if (dual->margin[v] * links > largest) {
             largest = dual->margin[v] * links;
@@ -394,11 +401,12 @@ int ap_cfn_node_choose(const ap_cfn_node_t *node, bool by_usage, double gap, dou
 /* What uses more than the mean of a mixture, and what does not, are two sides that both lack the
  * mixture, so the bound rises on both. The side that it is mostly made of comes first. Where
  * nothing is mixed, it is the cheapest value and all others. */
-int ap_cfn_node_split(const ap_cfn_node_t *node, double gap, bool *first)
+int ap_cfn_node_split(const ap_cfn_node_t *node, const ap_cfn_pseudo_costs_t *costs, double gap,
+                      bool *first, ap_cfn_split_t *split)
 {
     const ap_cfn_dual_t *dual = node->dual;
     double mean, above = 0.0, below = 0.0;
-    int v = ap_cfn_node_choose(node, true, gap, &mean), best = dual->choice[v];
+    int v = ap_cfn_node_choose(node, costs, true, gap, &mean), best = dual->choice[v];
     int size = dual->core->variable[v].size;
     const bool *keep = node->keep + dual->at[v];
 
@@ -412,6 +420,10 @@ int ap_cfn_node_split(const ap_cfn_node_t *node, double gap, bool *first)
     for (int x = 0; x < size && mean >= 0.0 && below > above; ++x) {
         first[x] = !first[x];
     }
+    *split = (ap_cfn_split_t){.variable = mean < 0.0 ? -1 : node->root[v],
+                              .above = below <= above,
+                              .apart = spread(node, v, &mean),
+                              .links = 1.0 + dual->core->variable[v].degree};
     return v;
 }
 
@@ -439,7 +451,7 @@ xm_status_t ap_cfn_tree_create(const ap_cfn_dual_t *dual, ap_cfn_shared_t *share
 {
     const ap_cfn_core_t *core = dual->core;
     /* Only read: narrowing copies what the node will change. */
-    ap_cfn_node_t all = {.dual = (ap_cfn_dual_t *)(uintptr_t)dual};
+    ap_cfn_node_t all = {.dual = (ap_cfn_dual_t *)(uintptr_t)dual, .split = {.variable = -1}};
     xm_status_t status;
 
     tree->shared = shared;

@@ -8,6 +8,7 @@
 
 #include "planner/solver/bound.h"
 #include "planner/solver/network.h"
+#include "planner/solver/tree/pseudo_costs.h"
 
 typedef struct ap_cfn_tree {
     ap_cfn_shared_t *shared;
@@ -28,8 +29,9 @@ typedef struct ap_cfn_node {
     bool *keep;      /* per value */
     xm_arena_t pool; /* these arrays */
     int depth;
-    size_t folded;  /* of the tree's numbers on folds, those down to here */
-    double refused; /* values for which elimination was too much; 0: it was not */
+    ap_cfn_split_t split; /* the branch that it is a side of, or is below in the same way */
+    size_t folded;        /* of the tree's numbers on folds, those down to here */
+    double refused;       /* values for which elimination was too much; 0: it was not */
 } ap_cfn_node_t;
 
 /* A tree below a dual, which is borrowed, and its first node. `plain`: capacities stay what they
@@ -52,12 +54,16 @@ bool ap_cfn_node_tighten(ap_cfn_tree_t *tree, ap_cfn_node_t *node, int rounds, s
 void ap_cfn_node_offer_choice(ap_cfn_tree_t *tree, const ap_cfn_node_t *node);
 
 /* The variable to branch on, after price steps; `gap` is what the bound is below what is looked
- * for. *mean is the mean cost of its usage in the mixture of assignments that the bound is that of;
- * negative: that is not mixed, or not looked at. */
-int ap_cfn_node_choose(const ap_cfn_node_t *node, bool by_usage, double gap, double *mean);
+ * for, and `costs` what is known of earlier branches, or NULL. *mean is the mean cost of its usage
+ * in the mixture of assignments that the bound is that of; negative: that is not mixed, or not
+ * looked at. */
+int ap_cfn_node_choose(const ap_cfn_node_t *node, const ap_cfn_pseudo_costs_t *costs, bool by_usage,
+                       double gap, double *mean);
 
-/* Marks in `first` the values of that variable that come first. */
-int ap_cfn_node_split(const ap_cfn_node_t *node, double gap, bool *first);
+/* Marks in `first` the values of that variable that come first, and says in *split what side of
+ * which branch they are. */
+int ap_cfn_node_split(const ap_cfn_node_t *node, const ap_cfn_pseudo_costs_t *costs, double gap,
+                      bool *first, ap_cfn_split_t *split);
 
 /* Offers the values of a node without variables, if they fit. */
 void ap_cfn_node_offer(ap_cfn_tree_t *tree, const ap_cfn_node_t *node);

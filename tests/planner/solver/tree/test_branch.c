@@ -72,24 +72,81 @@ START_TEST(every_order_finds_the_optimum)
     int solved = 0;
 
     for (int k = 0; k < PROBLEMS; ++k) {
+        ap_cfn_pseudo_costs_t *costs;
+
         make_problem(k);
         solved += best < HUGE_VAL;
-        for (int way = 0; way < 4; ++way) {
-            const ap_cfn_branch_params_t params = {.cap = HUGE_VAL, .depth_first = way % 2 == 1};
+        ck_assert_xm_ok(ap_cfn_pseudo_costs_create(core->variables, &costs));
+        for (int way = 0; way < 6; ++way) {
+            /* The last two know what the ones before them have learnt. */
+            const ap_cfn_branch_params_t params = {
+                .cap = HUGE_VAL, .depth_first = way % 2 == 1, .costs = way >= 2 ? costs : NULL};
             ap_cfn_shared_t shared;
             int64_t nodes;
 
             ck_assert_xm_ok(ap_cfn_shared_create(core, INT64_MAX, &shared));
-            nodes = run(&shared, &params, way < 2 ? INT64_MAX / 2 : 1);
-            sliced += way >= 2 && nodes > 1;
+            nodes = run(&shared, &params, way < 4 ? INT64_MAX / 2 : 1);
+            sliced += way >= 4 && nodes > 1;
             ck_assert_double_eq(shared.cost, best);
             ck_assert(ap_cfn_shared_is_proved(&shared));
             ap_cfn_shared_destroy(&shared);
         }
+        ap_cfn_pseudo_costs_destroy(costs);
         destroy_problem();
     }
     ck_assert_int_gt(solved, PROBLEMS / 4);
     ck_assert_int_gt(sliced, PROBLEMS / 4); /* or nothing was laid aside */
+}
+END_TEST
+
+/* What has let both sides rise is expected to again, more than what nothing is known of; and where
+ * nothing has risen, there still is something to choose by. */
+START_TEST(branches_are_learnt_from)
+{
+    enum { BOTH, ONE, NONE, UNKNOWN, COUNT };
+    static const double rise[][2] = {{10.0, 10.0}, {0.0, 20.0}, {0.0, 0.0}};
+    ap_cfn_pseudo_costs_t *costs;
+    double score[COUNT];
+
+    ck_assert_xm_ok(ap_cfn_pseudo_costs_create(COUNT, &costs));
+    for (int known = 0; known < 2; ++known) {
+        for (int v = 0; v < COUNT; ++v) {
+            ap_cfn_split_t split = {.variable = v, .apart = 5.0, .links = 2.0, .bound = 100.0};
+
+            score[v] = ap_cfn_pseudo_costs_score(costs, &split, 1000.0);
+            ck_assert_double_gt(score[v], 0.0);
+            ck_assert(known || score[v] == score[0]);
+        }
+        for (int v = 0; v < UNKNOWN; ++v) {
+            for (int side = 0; side < 2; ++side) {
+                ap_cfn_split_t split = {
+                    .variable = v, .above = side == 1, .apart = 5.0, .links = 2.0, .bound = 100.0};
+
+                ap_cfn_pseudo_costs_note(costs, &split, 100.0 + rise[v][side]);
+            }
+        }
+    }
+    ck_assert_double_gt(score[BOTH], score[UNKNOWN]);
+    ck_assert_double_gt(score[UNKNOWN], score[NONE]);
+    ck_assert_double_gt(score[BOTH], score[ONE]);
+    ck_assert_double_gt(score[ONE], score[NONE]);
+    ap_cfn_pseudo_costs_destroy(costs);
+}
+END_TEST
+
+/* A side on which nothing ever rose still counts, as otherwise nothing would be left to choose by.
+ */
+START_TEST(branches_without_a_rise_still_count)
+{
+    ap_cfn_split_t split = {.variable = 0, .apart = 5.0, .links = 2.0, .bound = 100.0};
+    ap_cfn_pseudo_costs_t *costs;
+
+    ck_assert_xm_ok(ap_cfn_pseudo_costs_create(1, &costs));
+    ap_cfn_pseudo_costs_note(costs, &split, 100.0);
+    split.above = true;
+    ap_cfn_pseudo_costs_note(costs, &split, 100.0);
+    ck_assert_double_gt(ap_cfn_pseudo_costs_score(costs, &split, 1000.0), 0.0);
+    ap_cfn_pseudo_costs_destroy(costs);
 }
 END_TEST
 
@@ -199,6 +256,8 @@ int main(void)
 
     tcase_set_timeout(all, 120);
     tcase_add_test(all, every_order_finds_the_optimum);
+    tcase_add_test(all, branches_are_learnt_from);
+    tcase_add_test(all, branches_without_a_rise_still_count);
     tcase_add_test(all, caps_are_proved);
     tcase_add_test(all, neighbourhoods_keep_to_their_values);
     tcase_add_test(all, neighbours_improve_a_solution);
