@@ -39,6 +39,9 @@ static const double presolve_part = 0.4;
 /* The first attempt of branch and bound looks for solutions within this part of the bound; every
  * further one looks twice as far. */
 static const double first_reach = 1e-4, reach_growth = 2.0;
+/* Of the gap, how far it looks after an attempt that had to be laid aside: the tree grows by a
+ * factor with every step of the cap, so the next one would hardly end. */
+static const double halfway = 0.5;
 /* What attempts may take at once of the time there is, besides a part of the time that has passed.
  */
 static const double attempt_part = 0.03, attempt_growth = 0.4;
@@ -67,6 +70,14 @@ typedef struct solve {
     atomic_int next;
 } solve_t;
 
+/* Attempts of branch and bound, and what they leave to the next. */
+typedef struct attempts {
+    ap_cfn_branch_t *branch; /* NULL: none is laid aside */
+    double reach;
+    bool slow; /* the last one had to be laid aside */
+    ap_cfn_pseudo_costs_t *costs;
+} attempts_t;
+
 /* Cores that the process may use, which in a container are fewer than the machine has. */
 static int core_count(void)
 {
@@ -90,12 +101,11 @@ static void note_failure(solve_t *solve, xm_status_t status)
 
 /* Attempts of branch and bound, until the time for this is up; the one that is not done then goes
  * on next time. Near the bound few values are left, so nodes are small there: what is more than
- * *reach above it does not count at first. A gap that is really that small then closes soon, and
+ * the reach above it does not count at first. A gap that is really that small then closes soon, and
  * otherwise the bound rises to where the search did not look. Each attempt starts anew, with the
  * cost that is known by then, since values that it rules out at the root are ruled out in the whole
  * tree; only what branches do to the bound is known from the attempts before. */
-static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, double *reach,
-                           ap_cfn_pseudo_costs_t *costs, ap_cfn_branch_t **branch)
+static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, attempts_t *attempts)
 {
     ap_cfn_shared_t *shared = &solve->shared;
     int64_t now = ap_cfn_shared_now(shared);
@@ -107,21 +117,27 @@ static xm_status_t attempt(solve_t *solve, const ap_cfn_dual_t *dual, double *re
     while (status == XM_OK && !ap_cfn_shared_is_over(shared) && ap_cfn_shared_now(shared) < until) {
         bool done;
 
-        if (*branch == NULL) {
-            double bound = ap_cfn_shared_bound(shared), near = *reach * fabs(bound) + 1.0;
-            bool capped = *reach < 1.0 && near < ap_cfn_shared_cost(shared) - bound;
+        if (attempts->branch == NULL) {
+            double bound = ap_cfn_shared_bound(shared), gap = ap_cfn_shared_cost(shared) - bound;
+            double most = attempts->slow ? halfway * gap : HUGE_VAL;
+            double near = fmin(attempts->reach * fabs(bound), most) + 1.0;
+            bool capped = attempts->reach < 1.0 && near < gap;
             const ap_cfn_branch_params_t params = {.cap = capped ? bound + near : HUGE_VAL,
-                                                   .costs = costs};
+                                                   .costs = attempts->costs};
 
-            status = ap_cfn_branch_create(dual, shared, &params, branch);
-            *reach *= reach_growth;
+            status = ap_cfn_branch_create(dual, shared, &params, &attempts->branch);
+            attempts->reach *= reach_growth;
+            attempts->slow = false;
         }
         if (status == XM_OK) {
-            status = ap_cfn_branch_run(*branch, INT64_MAX / 2, until, &solve->nodes, &done);
+            status =
+                ap_cfn_branch_run(attempts->branch, INT64_MAX / 2, until, &solve->nodes, &done);
         }
         if (status == XM_OK && done) {
-            ap_cfn_branch_destroy(*branch);
-            *branch = NULL;
+            ap_cfn_branch_destroy(attempts->branch);
+            attempts->branch = NULL;
+        } else {
+            attempts->slow = true;
         }
     }
     return status;
@@ -169,18 +185,17 @@ static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_se
 {
     ap_cfn_shared_t *shared = &solve->shared;
     int64_t search_time = dual->core->variables * SEARCH_TIME_EACH;
-    double reach = first_reach, label_share = 1.0;
-    ap_cfn_branch_t *branch = NULL;
-    ap_cfn_pseudo_costs_t *costs;
+    double label_share = 1.0;
+    attempts_t attempts = {.reach = first_reach};
     ap_cfn_neighbours_t neighbours = {.part = first_part,
                                       .random = xm_hash_spread(solve->options->seed) | 1};
     ap_cfn_labels_t labels = AP_CFN_LABELS_INIT;
-    xm_status_t status = ap_cfn_pseudo_costs_create(dual->core->variables, &costs);
+    xm_status_t status = ap_cfn_pseudo_costs_create(dual->core->variables, &attempts.costs);
 
     search_time = search_time < SEARCH_TIME ? search_time : SEARCH_TIME;
     for (uint64_t dive = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++dive) {
         if (dual->core->variables <= AP_CFN_PROVABLE) {
-            status = attempt(solve, dual, &reach, costs, &branch);
+            status = attempt(solve, dual, &attempts);
             status = status == XM_OK ? close_gap(solve, dual, &labels, &label_share) : status;
         }
         if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
@@ -196,8 +211,8 @@ static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_se
             status = ap_cfn_raise_bound(shared, dual, NULL);
         }
     }
-    ap_cfn_branch_destroy(branch);
-    ap_cfn_pseudo_costs_destroy(costs);
+    ap_cfn_branch_destroy(attempts.branch);
+    ap_cfn_pseudo_costs_destroy(attempts.costs);
     return status;
 }
 
