@@ -714,8 +714,8 @@ START_TEST(messages_slow_passes_down)
 END_TEST
 
 /* Two devices, two micro-batches: the second forward pass of the first device begins when the first
- * message has been handed over, at 13, and the first message is there at 20 all the same; the second
- * one at 33, and it is ready at 43. The way back is the same mirrored. */
+ * message has been handed over, at 13, and the first message is there at 20 all the same; the
+ * second one at 33, and it is ready at 43. The way back is the same mirrored. */
 START_TEST(messages_keep_their_senders_busy)
 {
     machine_t machine = {.kind = AP_SCHEDULE_GPIPE,
