@@ -21,6 +21,19 @@
 /* Nanoseconds of a usual core per number of a label that was made or compared, and per cell. */
 static const double number_time = 3.0, cell_time = 2.0, tell_after = 1e6;
 
+/* Tells what has been done so far. True when there is no more work for the pass, or no time: what
+ * it has made is of no use then. */
+static bool is_stopped(ap_label_pass_t *pass)
+{
+    if (pass->sorter.work > tell_after) {
+        ap_cfn_shared_spend(pass->tree->shared, pass->sorter.work);
+        pass->most_work -= pass->sorter.work;
+        pass->sorter.work = 0.0;
+        pass->stopped = pass->most_work < 0.0 || ap_cfn_shared_is_over(pass->tree->shared);
+    }
+    return pass->stopped;
+}
+
 /* Adds the labels of a child's row to all partial labels; `rest` is what bounds all else. */
 static void join(ap_label_pass_t *pass, const ap_label_step_t *step, int j, size_t row, double rest)
 {
@@ -29,7 +42,7 @@ static void join(ap_label_pass_t *pass, const ap_label_step_t *step, int j, size
     const int *inner = step->inner + j * pass->times;
 
     ap_label_shape(&pass->next, step->classes, step->children);
-    for (size_t k = 0; k < pass->part.count; ++k) {
+    for (size_t k = 0; k < pass->part.count && !is_stopped(pass); ++k) {
         for (uint32_t b = child->first[row]; b < child->first[row + 1] && !pass->sorter.failed;
              ++b) {
             const double *part = ap_label_number(&pass->part, k),
@@ -120,7 +133,9 @@ static void make_labels(ap_label_pass_t *pass, const ap_label_step_t *step, size
     ap_label_origin(&pass->part, 0)[AP_LABEL_ROW] = (uint32_t)row;
     ap_label_origin(&pass->part, 0)[AP_LABEL_VALUE] = (uint32_t)x;
     pass->part.count = 1;
-    for (int j = 0; j < step->children && pass->part.count > 0 && !pass->sorter.failed; ++j) {
+    for (int j = 0;
+         j < step->children && pass->part.count > 0 && !pass->sorter.failed && !pass->stopped;
+         ++j) {
         rest -= least[j];
         join(pass, step, j, rows[j], rest);
         if (j > 0 && j + 1 < step->children) {
@@ -184,13 +199,7 @@ static xm_status_t visit(void *context, const ap_elimination_step_t *of, size_t 
     double least[AP_LABEL_CHILDREN];
 
     pass->sorter.work += cell_time * (1.0 + (double)size);
-    if (pass->sorter.work > tell_after) {
-        ap_cfn_shared_spend(pass->tree->shared, pass->sorter.work);
-        pass->most_work -= pass->sorter.work;
-        pass->sorter.work = 0.0;
-        pass->stopped = pass->most_work < 0.0 || ap_cfn_shared_is_over(pass->tree->shared);
-    }
-    if (pass->stopped) {
+    if (is_stopped(pass)) {
         return XM_ERR_TIMEOUT;
     }
     if (of->least[row] + of->outside[row] + pass->offset >= pass->goal) {
@@ -317,7 +326,9 @@ static void join_component(ap_label_pass_t *pass, ap_label_step_t *step, int joi
     *joined = least[0] + least[1];
     ap_label_shape(&pass->row, step->classes, step->children);
     make_labels(pass, step, 0, 0, 0.0, 0.0, outside, first, least);
-    end_row(pass, step);
+    if (!is_stopped(pass)) {
+        end_row(pass, step);
+    }
 }
 
 /* All steps, then those that join the components. Each step's labels are final when the next one

@@ -137,6 +137,46 @@ START_TEST(many_components_are_joined)
 }
 END_TEST
 
+/* What a pass spends that may spend so much. */
+static double spent(const ap_cfn_core_t *core, const ap_cfn_dual_t *dual, double work,
+                    ap_cfn_label_end_t *end)
+{
+    ap_cfn_shared_t shared;
+    double done;
+
+    ck_assert_xm_ok(ap_cfn_shared_create(core, INT64_MAX, &shared));
+    shared.counted = true;
+    shared.most = INT64_MAX / 8;
+    ck_assert_xm_ok(ap_cfn_label(dual, &shared, HUGE_VAL, 1, (size_t)1 << 20, work, end));
+    done = (double)ap_cfn_shared_now(&shared);
+    ap_cfn_shared_destroy(&shared);
+    return done;
+}
+
+/* Joins of components are most of the work here, and end with it like all else. */
+START_TEST(joins_end_with_their_work)
+{
+    for (int k = 0; k < KNAPSACKS; ++k) {
+        ap_cfn_label_end_t end;
+        ap_cfn_core_t *core;
+        ap_cfn_dual_t *dual;
+        double best, whole;
+
+        seed_cores((uint64_t)k);
+        core = knapsack(&best);
+        ck_assert_xm_ok(ap_cfn_dual_create(core, &dual));
+        ck_assert_xm_ok(ap_cfn_dual_eliminate(dual, 1e6));
+        (void)ap_cfn_dual_sweep(dual);
+        whole = spent(core, dual, 1e12, &end);
+        ck_assert_int_eq(end, AP_CFN_LABEL_DONE);
+        ck_assert_double_lt(spent(core, dual, whole / 4, &end), whole / 2);
+        ck_assert_int_eq(end, AP_CFN_LABEL_LARGE);
+        ap_cfn_dual_destroy(dual);
+        ap_cfn_core_destroy(core);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cfn_labels");
@@ -145,6 +185,7 @@ int main(void)
     tcase_set_timeout(all, 120);
     tcase_add_test(all, bounds_hold_and_optima_are_found);
     tcase_add_test(all, many_components_are_joined);
+    tcase_add_test(all, joins_end_with_their_work);
     suite_add_tcase(suite, all);
     return xm_test_run(suite);
 }
