@@ -687,17 +687,20 @@ START_TEST(what_passes_over_stages_is_waited_for)
 }
 END_TEST
 
+/* Two devices and micro-batches, and everything takes as long. */
+static const machine_t two_of_ten = {.kind = AP_SCHEDULE_GPIPE,
+                                     .devices = 2,
+                                     .micro_batches = 2,
+                                     .forward = 10,
+                                     .backward = 10,
+                                     .transfer = 10};
+
 /* By hand, at half the pace beside a message: device 0 goes forward from 0 to 10 and from 10 to 25,
  * with a message until 20; device 1 from 20 to 35, the second message being on its way from 25, and
  * to 45; backwards the same mirrored, until 90. Without, it is 80. */
 START_TEST(messages_slow_passes_down)
 {
-    machine_t machine = {.kind = AP_SCHEDULE_GPIPE,
-                         .devices = 2,
-                         .micro_batches = 2,
-                         .forward = 10,
-                         .backward = 10,
-                         .transfer = 10};
+    machine_t machine = two_of_ten;
     ap_schedule_t *schedule;
     ap_pipeline_run_t *run;
 
@@ -718,16 +721,11 @@ END_TEST
  * second one at 33, and it is ready at 43. The way back is the same mirrored. */
 START_TEST(messages_keep_their_senders_busy)
 {
-    machine_t machine = {.kind = AP_SCHEDULE_GPIPE,
-                         .devices = 2,
-                         .micro_batches = 2,
-                         .forward = 10,
-                         .backward = 10,
-                         .transfer = 10,
-                         .send = 3};
+    machine_t machine = two_of_ten;
     ap_schedule_t *schedule;
     ap_pipeline_run_t *run;
 
+    machine.send = 3;
     simulate(&machine, &schedule, &run);
     ck_assert_int_eq(run->makespan_ns, 86);
     for (int device = 0; device < 2; ++device) {

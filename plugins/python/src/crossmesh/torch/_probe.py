@@ -267,14 +267,14 @@ def _between(
         "intra_host": [(host * local, host * local + 1) for host in range(hosts) if local > 1],
         "inter_host": [(host * local, (host + 1) * local) for host in range(0, hosts - 1, 2)],
     }
-    found, sends = {}, {}
+    found, sends, sizes = {}, {}, _bytes_until(max_bytes)
     for kind, some in pairs.items():
         if some:
             points: list[list[float]] = []
-            for asked in _bytes_until(max_bytes):
+            for asked in sizes:
                 way = _Way(some, asked, place)
                 points.append([asked, way.seconds(seconds)])
-                if asked == min(MESSAGE, _bytes_until(max_bytes)[-1]):
+                if asked == min(MESSAGE, sizes[-1]):
                     sends = {"send_s": way.busy_seconds(points[-1][1])}
                 way.close()
                 if _is_long(points, seconds):
