@@ -81,9 +81,8 @@ xm_status_t ap_cross_mesh_loads(ap_cross_mesh_t *cross_mesh,
  * device's: all that matters of where they begin. */
 int ap_cross_mesh_place(const ap_cross_mesh_t *cross_mesh, int first_device);
 
-/** Seconds that every message keeps its sender busy, beside the time that it takes: the profile's
- * runtime's, 0 where nothing is known. */
-double ap_cross_mesh_send(const ap_cross_mesh_t *cross_mesh);
+/** The profile's runtime; its object's. */
+const xm_runtime_t *ap_cross_mesh_runtime(const ap_cross_mesh_t *cross_mesh);
 
 /** Number of reshardings simulated so far. */
 size_t ap_cross_mesh_simulated(ap_cross_mesh_t *cross_mesh);

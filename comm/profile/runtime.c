@@ -25,6 +25,7 @@ static const struct {
     {"runtime.memory_spread", offsetof(xm_runtime_t, memory_spread)},
     {"runtime.slowdown", offsetof(xm_runtime_t, slowdown)},
     {"runtime.send_s", offsetof(xm_runtime_t, send)},
+    {"runtime.split_factor", offsetof(xm_runtime_t, split)},
     {"runtime.host_link_Bps", offsetof(xm_runtime_t, host_link)},
     {"runtime.jitter", offsetof(xm_runtime_t, jitter)},
     {"runtime.servers", offsetof(xm_runtime_t, servers)},

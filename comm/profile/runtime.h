@@ -28,6 +28,8 @@ typedef struct xm_runtime {
     double host_link;     /**< bytes/s between a device and its host's memory, each way */
     double send;          /**< seconds that a message keeps its sender busy, beside the time that it
                              is on the way */
+    double split;         /**< a backward pass in halves takes so many times as long as a whole one;
+                             below 1: 1 */
     double jitter;        /**< passes take up to this share more or less than their time */
     double servers;       /**< parameter servers, one NIC each, that sum up gradients; 0: none */
     bool blocking;        /**< transfers keep devices busy (planner/pipeline/simulate.h) */

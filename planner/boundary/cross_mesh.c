@@ -324,9 +324,9 @@ size_t ap_cross_mesh_simulated(ap_cross_mesh_t *cross_mesh)
     return used;
 }
 
-double ap_cross_mesh_send(const ap_cross_mesh_t *cross_mesh)
+const xm_runtime_t *ap_cross_mesh_runtime(const ap_cross_mesh_t *cross_mesh)
 {
-    return xm_cluster_profile_runtime(cross_mesh->profile)->send;
+    return xm_cluster_profile_runtime(cross_mesh->profile);
 }
 
 void ap_cross_mesh_destroy(ap_cross_mesh_t *cross_mesh)

@@ -229,8 +229,9 @@ static xm_status_t write_profile(const judge_options_t *o, const ap_measured_t *
     (void)snprintf(note, sizeof(note), "runtime fitted to %d rows of %.100s", measured->count,
                    measured->source);
     own = xm_cluster_profile_runtime(profile);
-    runtime.bucket = own->bucket; /* these two the runtime has measured itself */
+    runtime.bucket = own->bucket; /* these the runtime has measured itself */
     runtime.send = own->send;
+    runtime.split = own->split;
     status = xm_cluster_profile_set_runtime(profile, &runtime, note, &changed);
     XM_THEN(status, xm_cluster_profile_save(changed, o->output));
     xm_cluster_profile_destroy(changed);

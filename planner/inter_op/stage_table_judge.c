@@ -97,6 +97,7 @@ double ap_stage_table_judge(void *arg, const ap_inter_op_stage_t *stages, int co
     ap_stage_table_t *table = slicing->table;
     ap_pipeline_step_t step = {.kind = table->params.schedule,
                                .micro_batches = table->params.micro_batches,
+                               .split = ap_cross_mesh_runtime(table->params.cross_mesh)->split,
                                .stages = slicing->stages,
                                .stage_count = count,
                                .transfers = slicing->transfers};
@@ -112,7 +113,7 @@ double ap_stage_table_judge(void *arg, const ap_inter_op_stage_t *stages, int co
         fill_stage(table, &stages[i], &slicing->stages[i]);
     }
     if (!table->params.free_boundaries) {
-        step.send = ap_cross_mesh_send(table->params.cross_mesh);
+        step.send = ap_cross_mesh_runtime(table->params.cross_mesh)->send;
         status = price_transfers(slicing, stages, &step);
     }
     XM_THEN(status, ap_pipeline_step_seconds(&step, &seconds));

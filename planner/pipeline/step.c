@@ -69,6 +69,8 @@ static double slice_share(const ap_pipeline_step_t *step, const arrays_t *arrays
 static void fill_stages(const ap_pipeline_step_t *step, arrays_t *arrays)
 {
     int chunks = arrays->stages / step->stage_count, devices = devices_of(step);
+    double more = ap_schedule_traits(step->kind)->splits ? fmax(step->split, 1.0) - 1.0 : 0.0;
+
     for (int stage = 0; stage < arrays->stages; ++stage) {
         const ap_pipeline_stage_t *of =
             &step->stages[chunks == 1 ? stage : ap_schedule_device(step->kind, devices, stage)];
@@ -81,8 +83,8 @@ static void fill_stages(const ap_pipeline_step_t *step, arrays_t *arrays)
             double share = slice_share(step, arrays, s) / chunks;
 
             arrays->forward[i] = nanoseconds(of->forward * share);
-            arrays->weight[i] = nanoseconds(weight * share);
-            arrays->backward[i] = nanoseconds((of->backward - weight) * share);
+            arrays->weight[i] = nanoseconds((1.0 + more) * weight * share);
+            arrays->backward[i] = nanoseconds((of->backward - weight + more * weight) * share);
             arrays->bytes[i] =
                 (int64_t)llround(of->activation_bytes * slice_part(step, arrays, s) / chunks);
         }

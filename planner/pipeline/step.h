@@ -55,6 +55,7 @@ typedef struct ap_pipeline_step {
     double slowdown; /**< as in ap_pipeline_times_t */
     bool blocking;   /**< transfers keep devices busy */
     double send;     /**< as in ap_pipeline_times_t, seconds */
+    double split;    /**< a backward pass in halves takes so many times as long; below 1: 1 */
     double jitter;   /**< as in ap_pipeline_times_t, with its seed */
     uint64_t seed;
     const ap_pipeline_stage_t *stages;

@@ -107,7 +107,7 @@ static xm_status_t check_info(const ap_plan_t *plan)
     const ap_plan_info_t *info = &plan->info;
     const double times[] = {info->step,       info->bound,        info->sum,
                             info->bottleneck, info->memory_limit, info->memory_reserve,
-                            info->parameters, info->send};
+                            info->parameters, info->send,         info->split};
     ap_schedule_kind_t kind;
 
     /* Bounds on the cluster keep the number of ranks within an int. */

@@ -176,8 +176,10 @@ clear:
 xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *simulation,
                              ap_schedule_t **schedule, ap_pipeline_run_t **run)
 {
-    int64_t micro_batches = simulation->micro_batches > 0 ? simulation->micro_batches
-                                                          : ap_plan_info(plan)->micro_batches;
+    const ap_plan_info_t *info = ap_plan_info(plan);
+    const xm_cluster_profile_t *profile = simulation->profile;
+    int64_t micro_batches =
+        simulation->micro_batches > 0 ? simulation->micro_batches : info->micro_batches;
     ap_pipeline_step_t step = {
         .kind = simulation->kind,
         .micro_batches = (int)micro_batches,
@@ -190,8 +192,8 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
         .jitter = simulation->jitter,
         .seed = simulation->seed,
         .blocking = simulation->blocking || simulation->runtime.blocking,
-        .send = simulation->profile != NULL ? xm_cluster_profile_runtime(simulation->profile)->send
-                                            : ap_plan_info(plan)->send};
+        .send = profile != NULL ? xm_cluster_profile_runtime(profile)->send : info->send,
+        .split = profile != NULL ? xm_cluster_profile_runtime(profile)->split : info->split};
     ap_cross_mesh_t *cross_mesh = NULL;
     ap_plan_view_t view;
     xm_status_t status;

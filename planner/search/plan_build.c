@@ -311,7 +311,8 @@ static xm_status_t create_plan(const ap_plan_recipe_t *recipe, const ap_plan_inf
     parts.info.devices_per_host = recipe->devices_per_host;
     parts.info.memory_limit = recipe->memory_limit;
     parts.info.optimiser = recipe->optimiser;
-    parts.info.send = ap_cross_mesh_send(recipe->cross_mesh);
+    parts.info.send = ap_cross_mesh_runtime(recipe->cross_mesh)->send;
+    parts.info.split = ap_cross_mesh_runtime(recipe->cross_mesh)->split;
     add_up(recipe, stages, boundaries, &parts.info);
     parts.stages = stages;
     parts.stage_count = recipe->part_count;

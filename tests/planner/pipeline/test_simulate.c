@@ -4,6 +4,7 @@
 #include "planner/pipeline/simulate.h"
 
 #include "planner/pipeline/check.h"
+#include "planner/pipeline/step.h"
 #include "planner/pipeline/times.h"
 #include "xm_test.h"
 
@@ -740,6 +741,34 @@ START_TEST(messages_keep_their_senders_busy)
 }
 END_TEST
 
+static double step_of(ap_schedule_kind_t kind, double backward, bool recompute, double split)
+{
+    const ap_pipeline_stage_t stage = {
+        .forward = 0.02, .backward = backward, .once = 0.01, .recompute = recompute};
+    const ap_pipeline_stage_t stages[] = {stage, stage, stage};
+    const ap_pipeline_step_t step = {
+        .kind = kind, .micro_batches = 6, .split = split, .stages = stages, .stage_count = 3};
+    double seconds;
+
+    ck_assert_xm_ok(ap_pipeline_step_seconds(&step, &seconds));
+    return seconds;
+}
+
+/* Both halves take longer, and with recomputation only what is not the forward pass again; schedules
+ * with whole backward passes take as long as ever. */
+START_TEST(halves_of_backward_passes_take_longer)
+{
+    ck_assert_double_eq_tol(step_of(AP_SCHEDULE_ZB_H1, 0.04, false, 1.5),
+                            step_of(AP_SCHEDULE_ZB_H1, 0.06, false, 0.0), 1e-8);
+    ck_assert_double_eq_tol(step_of(AP_SCHEDULE_ZB_H1, 0.06, true, 1.5),
+                            step_of(AP_SCHEDULE_ZB_H1, 0.08, true, 0.0), 1e-8);
+    ck_assert_double_eq(step_of(AP_SCHEDULE_ZB_H1, 0.04, false, 0.5),
+                        step_of(AP_SCHEDULE_ZB_H1, 0.04, false, 0.0));
+    ck_assert_double_eq(step_of(AP_SCHEDULE_1F1B, 0.04, false, 1.5),
+                        step_of(AP_SCHEDULE_1F1B, 0.04, false, 0.0));
+}
+END_TEST
+
 START_TEST(bad_times_have_a_sentence)
 {
     ap_schedule_params_t params = AP_SCHEDULE_PARAMS_INIT;
@@ -799,6 +828,7 @@ int main(void)
     tcase_add_test(unit, what_passes_over_stages_is_waited_for);
     tcase_add_test(unit, messages_slow_passes_down);
     tcase_add_test(unit, messages_keep_their_senders_busy);
+    tcase_add_test(unit, halves_of_backward_passes_take_longer);
     tcase_add_test(unit, bad_times_have_a_sentence);
     suite_add_tcase(suite, unit);
     return xm_test_run(suite);

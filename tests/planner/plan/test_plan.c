@@ -88,6 +88,7 @@ static void fill_sample(sample_t *sample)
                                            .sum = 0.8,
                                            .bottleneck = 0.4,
                                            .send = 0.003,
+                                           .split = 1.25,
                                            .optimiser = "exact"};
     sample->params.stages = sample->stages;
     sample->params.stage_count = 2;
@@ -138,6 +139,7 @@ START_TEST(a_plan_survives_the_file)
     }
     ck_assert_str_eq(ap_plan_info(loaded)->model, "gpt-test");
     ck_assert_double_eq(ap_plan_info(loaded)->send, 0.003);
+    ck_assert_double_eq(ap_plan_info(loaded)->split, 1.25);
     ck_assert(ap_plan_info(loaded)->rematerialize);
     ck_assert_int_eq(ap_plan_info(loaded)->micro_batches, 128);
     ap_plan_destroy(loaded);

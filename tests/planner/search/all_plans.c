@@ -67,6 +67,7 @@ static void judge(all_plans_t *all)
                                .micro_batches = (int)all->micro_batches,
                                .stages = all->stage,
                                .stage_count = all->stages,
+                               .split = xm_cluster_profile_runtime(all->params.profile)->split,
                                .transfers = all->transfer,
                                .transfer_count = all->transfers};
     double seconds;
@@ -74,7 +75,6 @@ static void judge(all_plans_t *all)
     if (!all->params.free_boundaries) {
         step.send = xm_cluster_profile_runtime(all->params.profile)->send;
     }
-
     if (!ap_schedule_is_synchronous(all->kind) && all->micro_batches < all->stages) {
         return;
     }

@@ -100,8 +100,8 @@ static ap_graph_t *random_graph(uint64_t *state, int layers, bool skips)
     return graph;
 }
 
-/* Two rates of NICs, and now and then two kinds of devices, and messages that keep their senders
- * busy. */
+/* Two rates of NICs, and now and then two kinds of devices, messages that keep their senders
+ * busy, and backward passes that take longer in halves. */
 static xm_cluster_profile_t *random_profile(uint64_t *state, int hosts, int devices)
 {
     static const double rates[] = {1e9, 3e8, 1e8, 2e7};
@@ -117,6 +117,7 @@ static xm_cluster_profile_t *random_profile(uint64_t *state, int hosts, int devi
     }
     profile = planner_fixture_unequal(hosts, devices, 64e9, differ ? shares : NULL, nics, 0);
     runtime.send = next_random(state, 3) == 0 ? 1e-4 * (1 + next_random(state, 4)) : 0.0;
+    runtime.split = next_random(state, 3) == 0 ? 1.0 + 0.1 * next_random(state, 6) : 0.0;
     ck_assert_xm_ok(xm_cluster_profile_set_runtime(profile, &runtime, "made up", &made));
     xm_cluster_profile_destroy(profile);
     return made;

@@ -4,7 +4,9 @@
 import copy
 import os
 import re
+import time
 import unittest
+import unittest.mock
 
 import torch
 import torch.distributed as dist
@@ -13,6 +15,7 @@ import plan_case
 import ranks
 import torch_case
 from crossmesh.torch import plan, probe
+from crossmesh.torch._partition import StageModule
 
 
 def mean_square(output, target):
@@ -28,6 +31,16 @@ def predicts(profile, made, batch, common):
     measured = float(re.findall(r"takes (\S+) s on one of them$", profile["provenance"])[-1])
     alone = plan(made, (batch,), profile, stages=1, hosts=1, devices_per_host=1, **common)
     assert abs(alone.step_seconds / measured - 1) < 0.02, (alone.step_seconds, measured)
+
+
+def slowly(weight_pass):
+    """Second halves of backward passes that take much longer than whole ones."""
+
+    def run(self, k):
+        time.sleep(0.1)
+        weight_pass(self, k)
+
+    return run
 
 
 def probed(rank):
@@ -59,10 +72,15 @@ def probed(rank):
     own = sum(4 * parameter.numel() for parameter in model().parameters())
     send = made["runtime"].pop("send_s")
     assert 0 <= send < 0.1, send
+    split = made["runtime"].pop("split_factor")
+    assert 1 <= split < 10, split
     assert made["runtime"] == {"bucket_bytes": own} and own < 1 << 20
     # For another model the operators' times are others.
     other = torch.nn.Sequential(model(), torch.nn.GELU(), model())
-    again = probe(made, seconds=1e-3, model=other, example_args=(batch,), afresh=False, **common)
+    with unittest.mock.patch.object(StageModule, "weight_pass", slowly(StageModule.weight_pass)):
+        again = probe(made, seconds=1e-3, model=other, example_args=(batch,), afresh=False, **common)
+    split = again["runtime"].pop("split_factor")
+    assert split > 2, split
     assert again["collectives"] == made["collectives"] and again["runtime"] == {"bucket_bytes": 2 * own}
     # 16, 8 and 2 samples of a micro-batch, and beyond; other times are none of this model's.
     for found in (made, again):

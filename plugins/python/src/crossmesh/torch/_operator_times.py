@@ -17,7 +17,7 @@ from ._describe import dtype_name
 from ._operators import Operator, elements
 from ._plan import Plan
 
-__all__ = ["entries_of", "operator_seconds"]
+__all__ = ["entries_of", "operator_seconds", "split_factor"]
 
 Marks = list[tuple[float, int]]
 Seconds = Mapping[str, tuple[float, float]]
@@ -61,6 +61,34 @@ def operator_seconds(applied: Applied, step: Callable[[], object], count: int) -
     dist.all_reduce(spent)
     spent /= count * applied.plan.micro_batches * dist.get_world_size()
     return {entry.key: (there, back) for entry, (there, back) in zip(module._steps, spent.tolist())}
+
+
+def split_factor(applied: Applied, step: Callable[[], object], count: int, finish: Callable[[], None]) -> float:
+    """How many times as long a backward pass in halves takes as a whole one: medians of `count` steps of each, which take
+    turns, on all ranks in the mean."""
+    module = applied.stages[0]
+    passed, spent = module.backward_pass, torch.zeros(2, count)
+    place: tuple[int, int] = (0, 0)
+
+    def timed(k: int, grads: Any, split: bool) -> Any:
+        finish()
+        begin = time.perf_counter()
+        found = passed(k, grads, bool(place[0]))
+        if place[0]:
+            module.weight_pass(k)
+        finish()
+        spent[place] += time.perf_counter() - begin
+        return found
+
+    setattr(module, "backward_pass", timed)
+    for place in ((halves, n) for n in range(count) for halves in range(2)):
+        step()
+    setattr(module, "backward_pass", passed)
+    whole, halves = spent.median(dim=1).values.tolist()
+    factor = torch.tensor(halves / whole if whole > 0 else 1.0)
+    dist.all_reduce(factor)
+    size: int = dist.get_world_size()
+    return max(1.0, float(factor) / size)
 
 
 def _bytes(operator: Operator, gradient: bool) -> float:

@@ -9,6 +9,7 @@ from each other, processors and memory, is in the numbers.
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import math
 import os
@@ -30,7 +31,7 @@ from ._export import Loss, batch_of, micro_batch
 from ._gradients import BUCKET, bucket_bytes
 from ._groups import mesh_of
 from ._job import default_job
-from ._operator_times import Seconds, entries_of, operator_seconds
+from ._operator_times import Seconds, entries_of, operator_seconds, split_factor
 from ._plan import Boundary, Plan, plan
 from ._redistribute import redistributed
 
@@ -100,8 +101,9 @@ def probe(
             alone = plan(model, args, profile, loss=loss, target=wanted, micro_batches=micro_batches, stages=1, hosts=1,
                          devices_per_host=1)  # fmt: skip
             steps.append((alone, *_step_seconds(model, alone, given, optimizer, STEPS / parts * seconds)))
-        entries = entries_of([(alone, operators, took[0] / alone.micro_batches) for alone, took, operators in steps])
+        entries = entries_of([(alone, operators, took[0] / alone.micro_batches) for alone, took, operators, _ in steps])
         profile["runtime"]["bucket_bytes"] = bucket_bytes(p.nbytes for p in model.parameters() if p.requires_grad)
+        profile["runtime"]["split_factor"] = steps[len(steps) // 2][-1]
         kinds = {(entry["op"], entry["type"]) for entry in entries}
         profile["op_times"] = [e for e in profile["op_times"] if (e["op"], e.get("type")) not in kinds] + entries
         scale, update = _fit(profile, *steps[0][:2])
@@ -210,9 +212,9 @@ def _cases(
 def _step_seconds(
     model: torch.nn.Module, alone: Plan, batch: Sequence[torch.Tensor], optimizer: Callable[..., torch.optim.Optimizer],
     seconds: float,
-) -> tuple[tuple[float, float], Seconds]:
-    """Of a copy of the model on this rank, run as plans are: passes, and the update, the medians of the slowest rank; and
-    its operators."""
+) -> tuple[tuple[float, float], Seconds, float]:
+    """Of a copy of the model on this rank, run as plans are: passes, and the update, the medians of the slowest rank; its
+    operators; and how many times as long backward passes take in halves."""
     applied = apply_alone(copy.deepcopy(model), alone, batch[0].device)
     update = applied.optimizer(optimizer, lr=1e-9)
 
@@ -221,9 +223,10 @@ def _step_seconds(
         applied.step(*batch)
 
     found = _seconds(step, seconds, batch[0].device), _seconds(update.step, seconds / 10, batch[0].device)
+    split = split_factor(applied, step, LEAST, functools.partial(_finish, batch[0].device))
     operators = operator_seconds(applied, step, LEAST)
     applied.close()
-    return found, operators
+    return found, operators, split
 
 
 def _axes(mesh: DeviceMesh, hosts: int, local: int) -> Iterable[tuple[DeviceMesh, dict[str, int]]]:
