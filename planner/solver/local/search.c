@@ -2,7 +2,7 @@
 /*
  * The anytime search: large-neighbourhood search around one state per thread. Each step picks a set
  * of 3 to 96 variables and lets planner/solver/local/region.c find their best values. Which sets
- * pay differs between problems, so a bandit chooses among eighteen kinds and sizes by gain per
+ * pay differs between problems, so a bandit chooses among 24 kinds and sizes by gain per
  * second. To leave local optima the search runs in cycles, as simulated annealing does: costs get
  * noise or a surcharge on usage that fades until the cycle ends.
  *
@@ -25,6 +25,7 @@ typedef enum kind {
     KIND_BALL,  /* around a variable */
     KIND_PAIR,  /* balls around several that share a time without slack */
     KIND_ORDER, /* variables of neighbouring numbers */
+    KIND_APART, /* pieces in which the state and the dual's choice differ */
     KIND_COUNT
 } kind_t;
 
@@ -69,6 +70,7 @@ struct ap_cfn_search {
     int list[AP_CFN_REGION_MAX];
     int count;
     int *value;      /* per variable: scratch of a start */
+    int *dual;       /* per variable: what the dual suggests at the prices in `sums` */
     xm_arena_t pool; /* all arrays per variable and per time */
 };
 
@@ -102,6 +104,7 @@ xm_status_t ap_cfn_search_create(ap_cfn_shared_t *shared, uint64_t seed, ap_cfn_
     made->stamp = xm_arena_get(&made->pool, (size_t)core->variables, sizeof(int));
     made->users = xm_arena_take(&made->pool, (size_t)core->variables * sizeof(int));
     made->value = xm_arena_take(&made->pool, (size_t)core->variables * sizeof(int));
+    made->dual = xm_arena_get(&made->pool, (size_t)core->variables, sizeof(int));
     status =
         made->pool.failed ? XM_NO_MEMORY("a search") : ap_cfn_region_create(core, &made->region);
     if (status != XM_OK) {
@@ -196,6 +199,55 @@ static void add_pair(ap_cfn_search_t *self, int size)
     }
 }
 
+static bool is_apart(const ap_cfn_search_t *self, int v)
+{
+    return self->state.value[v] != self->dual[v];
+}
+
+/* The next variable from a random one on that differs from the dual's choice and is not chosen yet;
+ * -1: none. */
+static int find_apart(ap_cfn_search_t *self)
+{
+    int variables = self->core->variables, from = below(self, variables);
+
+    for (int k = 0; k < variables; ++k) {
+        int v = from + k < variables ? from + k : from + k - variables;
+
+        if (is_apart(self, v) && self->stamp[v] != self->stamps) {
+            return v;
+        }
+    }
+    return -1;
+}
+
+/* Whole connected pieces in which the state differs from the dual's choice, in no order. Where
+ * memory binds, a state is often stuck as one piece took the room that several others, anywhere in
+ * the graph, would make more of; near the optimum most of them are as the dual has them. Changing
+ * them together is a knapsack of pieces, which no ball contains. */
+static void add_apart(ap_cfn_search_t *self, int size)
+{
+    while (self->count < size) {
+        int first = self->count, seed = find_apart(self);
+
+        if (seed < 0) {
+            break;
+        }
+        (void)add(self, seed);
+        for (int at = first; at < self->count && self->count < size; ++at) {
+            const ap_cfn_variable_t *from = &self->core->variable[self->list[at]];
+
+            for (int k = 0; k < from->degree && self->count < size; ++k) {
+                const ap_cfn_link_t *link = &self->core->link[from->link[k]];
+                int other = ap_cfn_other(link, self->list[at]);
+
+                if (is_apart(self, other)) {
+                    (void)add(self, other);
+                }
+            }
+        }
+    }
+}
+
 /* Chooses the variables. Neighbouring numbers are neighbouring operators, as the presolve keeps
  * their order; so KIND_ORDER takes a piece of the model. Where a kind finds nothing, a ball stands
  * in. */
@@ -215,6 +267,8 @@ static void choose_neighbourhood(ap_cfn_search_t *self, int arm)
         for (int k = 0; k < size; ++k) {
             (void)add(self, first + k);
         }
+    } else if (kind == KIND_APART) {
+        add_apart(self, size);
     }
     if (self->count == 0) {
         add_ball(self, below(self, variables), size);
@@ -399,7 +453,7 @@ xm_status_t ap_cfn_search_run(ap_cfn_search_t *self, int64_t until)
     }
     while (status == XM_OK && !ap_cfn_shared_is_over(self->shared) &&
            ap_cfn_shared_now(self->shared) < until) {
-        (void)ap_cfn_shared_prices(self->shared, self->sums, &self->seen);
+        (void)ap_cfn_shared_prices(self->shared, self->sums, self->dual, &self->seen);
         status = maybe_start(self);
         for (int k = 0; status == XM_OK && k < 16 && ap_cfn_shared_now(self->shared) < until &&
                         !ap_cfn_shared_is_over(self->shared);

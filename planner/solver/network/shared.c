@@ -159,7 +159,7 @@ void ap_cfn_shared_publish(ap_cfn_shared_t *shared, const double *price, const i
 
 /* Copies the prices only when they changed; a reader remembers the count of the change that it
  * saw. */
-bool ap_cfn_shared_prices(ap_cfn_shared_t *shared, double *sums, int *seen)
+bool ap_cfn_shared_prices(ap_cfn_shared_t *shared, double *sums, int *start, int *seen)
 {
     bool changed;
 
@@ -167,6 +167,7 @@ bool ap_cfn_shared_prices(ap_cfn_shared_t *shared, double *sums, int *seen)
     changed = *seen != shared->prices;
     if (changed) {
         memcpy(sums, shared->sums, ((size_t)shared->core->times + 1) * sizeof(double));
+        memcpy(start, shared->start, (size_t)shared->core->variables * sizeof(int));
         *seen = shared->prices;
     }
     (void)pthread_mutex_unlock(&shared->mutex);

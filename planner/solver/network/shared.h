@@ -62,8 +62,9 @@ double ap_cfn_shared_offer(ap_cfn_shared_t *shared, const int *value, double cos
 /* Publishes prices (per time) and an assignment found at them. */
 void ap_cfn_shared_publish(ap_cfn_shared_t *shared, const double *price, const int *start);
 
-/* Copies published prices' sums to `sums` (times + 1) when they changed since *seen. */
-bool ap_cfn_shared_prices(ap_cfn_shared_t *shared, double *sums, int *seen);
+/* Copies published prices' sums to `sums` (times + 1) and the assignment found at them to `start`
+ * when they changed since *seen. */
+bool ap_cfn_shared_prices(ap_cfn_shared_t *shared, double *sums, int *start, int *seen);
 
 /* Raises the bound; HUGE_VAL: there is no solution. Stops everything when nothing better is left.
  */
