@@ -178,12 +178,26 @@ static xm_status_t search_neighbours(solve_t *solve, const ap_cfn_dual_t *dual,
     return ap_cfn_search_neighbours(dual, shared, neighbours, ap_cfn_shared_now(shared) + most);
 }
 
+/* Where one thread does all, a dive of a large problem can take most of the time that there is: of
+ * the contest's S ten seconds. So searches come first, for as long as all else has taken. */
+static xm_status_t search_as_long(solve_t *solve, ap_cfn_search_t *search, int64_t *searched)
+{
+    int64_t now = ap_cfn_shared_now(&solve->shared), more = now - solve->searching - 2 * *searched;
+
+    if (more <= 0) {
+        return XM_OK;
+    }
+    *searched += more;
+    return ap_cfn_search_run(search, now + more);
+}
+
 /* Attempts of branch and bound, unless the problem is too large for it, and dives, each followed by
  * searches around the best solution. Dives differ by their seeds; the first one is without
  * noise, and in large problems the bound is raised to its end after it. */
 static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_search_t *search)
 {
     ap_cfn_shared_t *shared = &solve->shared;
+    int64_t searched = 0;
     int64_t search_time = dual->core->variables * SEARCH_TIME_EACH;
     double label_share = 1.0;
     attempts_t attempts = {.reach = first_reach};
@@ -197,6 +211,9 @@ static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_se
         if (dual->core->variables <= AP_CFN_PROVABLE) {
             status = attempt(solve, dual, &attempts);
             status = status == XM_OK ? close_gap(solve, dual, &labels, &label_share) : status;
+        }
+        if (status == XM_OK && dual->core->variables > AP_CFN_PROVABLE && solve->wanted == 1) {
+            status = search_as_long(solve, search, &searched);
         }
         if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
             status = ap_cfn_dive(dual, shared, dive * (2 * solve->options->seed + 1));
