@@ -14,9 +14,8 @@ xm_status_t ap_cfn_check_certifiable(const ap_cfn_t *cfn);
 
 /*
  * Certifies `choice`, the result's, and its cost as the bound when it is optimal and the proof is
- * found within `seconds`; otherwise the bound is what prices and messages prove. The reduction was
- * noted. The result gets what the file proves, and whether the clock has ended that.
+ * found within `seconds`; otherwise the bound is what prices and messages prove. The result gets
+ * what the file proves, and whether the clock has ended that.
  */
-xm_status_t ap_cfn_certify(const char *path, const ap_cfn_t *cfn,
-                           const ap_cfn_reduction_t *reduction, const int *choice, double seconds,
+xm_status_t ap_cfn_certify(const char *path, const ap_cfn_t *cfn, const int *choice, double seconds,
                            ap_cfn_result_t *result);

@@ -456,11 +456,10 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
 {
     double seconds = options->seconds > 0.0 ? options->seconds : 60.0;
     double spent, counted = options->work > 0.0 ? 1e9 * options->work : HUGE_VAL;
-    bool noted = options->certificate != NULL;
     solve_t *solve = calloc(1, sizeof(*solve));
     ap_cfn_reduction_t *reduction;
     ap_cfn_cut_t cut;
-    xm_status_t status = noted ? ap_cfn_check_certifiable(cfn) : XM_OK;
+    xm_status_t status = options->certificate != NULL ? ap_cfn_check_certifiable(cfn) : XM_OK;
 
     if (status != XM_OK || solve == NULL) {
         free(solve);
@@ -471,7 +470,7 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
     solve->begin = xm_clock_ns();
     status =
         ap_cfn_reduce(cfn, presolve_part * counted,
-                      solve->begin + (int64_t)(1e9 * presolve_part * seconds), noted, &reduction);
+                      solve->begin + (int64_t)(1e9 * presolve_part * seconds), false, &reduction);
     if (status != XM_OK) {
         free(solve);
         return status;
@@ -513,8 +512,8 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
                           xm_clock_ns() < solve->shared.deadline;
         result->seconds = 1e-9 * (double)(xm_clock_ns() - solve->begin);
     }
-    if (status == XM_OK && noted) {
-        status = ap_cfn_certify(options->certificate, cfn, reduction, choice, seconds, result);
+    if (status == XM_OK && options->certificate != NULL) {
+        status = ap_cfn_certify(options->certificate, cfn, choice, seconds, result);
     }
     ap_cfn_shared_destroy(&solve->shared);
     ap_cfn_reduction_destroy(reduction);
