@@ -195,7 +195,7 @@ json_t *ap_plan_to_json(const ap_plan_params_t *params)
         (json_int_t)info->micro_batches, "rematerialize", recomputing == params->stage_count,
         "predicted", "step_s", info->step, "bound_s",
         info->bound > 0.0 ? json_real(info->bound) : NULL, "sum_s", info->sum, "bottleneck_s",
-        info->bottleneck, "send_s", info->send > 0.0 ? json_real(info->send) : NULL,
-        "split_factor", info->split > 1.0 ? json_real(info->split) : NULL, "optimiser",
-        info->optimiser, "stages", stages, "reshardings", boundaries);
+        info->bottleneck, "send_s", info->send > 0.0 ? json_real(info->send) : NULL, "split_factor",
+        info->split > 1.0 ? json_real(info->split) : NULL, "optimiser", info->optimiser, "stages",
+        stages, "reshardings", boundaries);
 }

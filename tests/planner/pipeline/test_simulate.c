@@ -754,8 +754,8 @@ static double step_of(ap_schedule_kind_t kind, double backward, bool recompute, 
     return seconds;
 }
 
-/* Both halves take longer, and with recomputation only what is not the forward pass again; schedules
- * with whole backward passes take as long as ever. */
+/* Both halves take longer, and with recomputation only what is not the forward pass again;
+ * schedules with whole backward passes take as long as ever. */
 START_TEST(halves_of_backward_passes_take_longer)
 {
     ck_assert_double_eq_tol(step_of(AP_SCHEDULE_ZB_H1, 0.04, false, 1.5),
