@@ -25,8 +25,6 @@ static const struct {
 } tries[] = {{500, true}, {20000, false}, {1, false}};
 enum { TRIES = sizeof(tries) / sizeof(tries[0]) };
 static const double worthwhile = 0.003;
-/* The presolve may spend at most this part of the time on what need not be done. */
-static const double presolve_part = 0.4;
 /* Numbers in the file are integers below this many bits, and sums of them fit into 63. */
 enum { BITS = 44 };
 
@@ -145,7 +143,7 @@ xm_status_t ap_cfn_certify(const char *path, const ap_cfn_t *cfn, const int *cho
     FILE *file;
     double spent;
     xm_status_t status = ap_cfn_reduce(
-        cfn, HUGE_VAL, begin + (int64_t)(1e9 * presolve_part * seconds), true, &reduction);
+        cfn, HUGE_VAL, begin + (int64_t)(1e9 * AP_CFN_PRESOLVE_PART * seconds), true, &reduction);
 
     if (status != XM_OK) {
         return status;

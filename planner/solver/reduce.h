@@ -22,6 +22,9 @@
 
 typedef struct ap_cfn_reduction ap_cfn_reduction_t;
 
+/* Of a solve's time and work, what its presolve may spend on what need not be done. */
+#define AP_CFN_PRESOLVE_PART 0.4
+
 /* XM_ERR_NO_SOLUTION when no choice of finite cost exists, or none can fit into memory; the
  * sentence says which node has nothing left. The problem is borrowed. After `work` (nanoseconds of
  * a usual core, counted in cells), and after `deadline` (monotonic nanoseconds), only what must be

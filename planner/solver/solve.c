@@ -34,8 +34,6 @@ enum { THREADS_MAX = 64, SWEEPS_OF_NODE = 30, NEIGHBOURS_WIDE = 3 };
  * bound. These are counts and not seconds, so that the same problem gives up at the same place. */
 static const double settling_cells = 4e9, settling_nodes = 2000, settling_work = 1e9;
 #define SETTLING_MOST INT64_C(10000000000)
-/* The presolve may spend at most this part of the time on what need not be done. */
-static const double presolve_part = 0.4;
 /* The first attempt of branch and bound looks for solutions within this part of the bound; every
  * further one looks twice as far. */
 static const double first_reach = 1e-4, reach_growth = 2.0;
@@ -197,6 +195,7 @@ static xm_status_t search_as_long(solve_t *solve, ap_cfn_search_t *search, int64
 static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_search_t *search)
 {
     ap_cfn_shared_t *shared = &solve->shared;
+    bool large = dual->core->variables > AP_CFN_PROVABLE;
     int64_t searched = 0;
     int64_t search_time = dual->core->variables * SEARCH_TIME_EACH;
     double label_share = 1.0;
@@ -208,11 +207,11 @@ static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_se
 
     search_time = search_time < SEARCH_TIME ? search_time : SEARCH_TIME;
     for (uint64_t dive = 0; status == XM_OK && !ap_cfn_shared_is_over(shared); ++dive) {
-        if (dual->core->variables <= AP_CFN_PROVABLE) {
+        if (!large) {
             status = attempt(solve, dual, &attempts);
             status = status == XM_OK ? close_gap(solve, dual, &labels, &label_share) : status;
         }
-        if (status == XM_OK && dual->core->variables > AP_CFN_PROVABLE && solve->wanted == 1) {
+        if (status == XM_OK && large && solve->wanted == 1) {
             status = search_as_long(solve, search, &searched);
         }
         if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
@@ -221,10 +220,10 @@ static xm_status_t dive_and_prove(solve_t *solve, ap_cfn_dual_t *dual, ap_cfn_se
         if (status == XM_OK && !ap_cfn_shared_is_over(shared)) {
             status = ap_cfn_search_run(search, ap_cfn_shared_now(shared) + search_time);
         }
-        if (status == XM_OK && dual->core->variables <= AP_CFN_PROVABLE) {
+        if (status == XM_OK && !large) {
             status = search_neighbours(solve, dual, &neighbours, search_time);
         }
-        if (status == XM_OK && dive == 0 && dual->core->variables > AP_CFN_PROVABLE) {
+        if (status == XM_OK && dive == 0 && large) {
             status = ap_cfn_raise_bound(shared, dual, NULL);
         }
     }
@@ -468,9 +467,9 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
     solve->cfn = cfn;
     solve->options = options;
     solve->begin = xm_clock_ns();
-    status =
-        ap_cfn_reduce(cfn, presolve_part * counted,
-                      solve->begin + (int64_t)(1e9 * presolve_part * seconds), false, &reduction);
+    status = ap_cfn_reduce(cfn, AP_CFN_PRESOLVE_PART * counted,
+                           solve->begin + (int64_t)(1e9 * AP_CFN_PRESOLVE_PART * seconds), false,
+                           &reduction);
     if (status != XM_OK) {
         free(solve);
         return status;
@@ -512,11 +511,11 @@ xm_status_t ap_cfn_solve(const ap_cfn_t *cfn, const ap_cfn_options_t *options, i
                           xm_clock_ns() < solve->shared.deadline;
         result->seconds = 1e-9 * (double)(xm_clock_ns() - solve->begin);
     }
-    if (status == XM_OK && options->certificate != NULL) {
-        status = ap_cfn_certify(options->certificate, cfn, choice, seconds, result);
-    }
     ap_cfn_shared_destroy(&solve->shared);
     ap_cfn_reduction_destroy(reduction);
     free(solve);
+    if (status == XM_OK && options->certificate != NULL) {
+        status = ap_cfn_certify(options->certificate, cfn, choice, seconds, result);
+    }
     return status;
 }
