@@ -125,9 +125,7 @@ double ap_stage_table_judge(void *arg, const ap_inter_op_stage_t *stages, int co
  * last stage and back. */
 static double on_the_way(const ap_pipeline_stage_t *stage, bool split)
 {
-    double weight = 0.5 * (stage->backward - (stage->recompute ? stage->forward : 0.0));
-
-    return stage->forward + stage->backward - (split ? weight : 0.0);
+    return stage->forward + stage->backward - (split ? ap_pipeline_weight_half(stage) : 0.0);
 }
 
 /* Micro-batches that a stage may take up before the first of them is back, whatever follows. */

@@ -66,25 +66,29 @@ static double slice_share(const ap_pipeline_step_t *step, const arrays_t *arrays
     return step->cut != NULL ? step->cut->share[slice] : 1.0 / arrays->slices;
 }
 
+double ap_pipeline_weight_half(const ap_pipeline_stage_t *stage)
+{
+    return fmax(0.5 * (stage->backward - (stage->recompute ? stage->forward : 0.0)), 0.0);
+}
+
 static void fill_stages(const ap_pipeline_step_t *step, arrays_t *arrays)
 {
     int chunks = arrays->stages / step->stage_count, devices = devices_of(step);
-    double more = ap_schedule_traits(step->kind)->splits ? fmax(step->split, 1.0) - 1.0 : 0.0;
+    double split = ap_schedule_traits(step->kind)->splits ? fmax(step->split, 1.0) : 1.0;
 
     for (int stage = 0; stage < arrays->stages; ++stage) {
         const ap_pipeline_stage_t *of =
             &step->stages[chunks == 1 ? stage : ap_schedule_device(step->kind, devices, stage)];
-        double weight = 0.5 * (of->backward - (of->recompute ? of->forward : 0.0));
+        double weight = ap_pipeline_weight_half(of);
 
-        weight = weight > 0.0 ? weight : 0.0;
         arrays->update[stage] = nanoseconds(of->once / chunks);
         for (int s = 0; s < arrays->slices; ++s) {
             int i = stage * arrays->slices + s;
             double share = slice_share(step, arrays, s) / chunks;
 
             arrays->forward[i] = nanoseconds(of->forward * share);
-            arrays->weight[i] = nanoseconds((1.0 + more) * weight * share);
-            arrays->backward[i] = nanoseconds((of->backward - weight + more * weight) * share);
+            arrays->weight[i] = nanoseconds(split * weight * share);
+            arrays->backward[i] = nanoseconds((of->backward + (split - 2.0) * weight) * share);
             arrays->bytes[i] =
                 (int64_t)llround(of->activation_bytes * slice_part(step, arrays, s) / chunks);
         }

@@ -34,6 +34,9 @@ typedef struct ap_pipeline_stage {
     bool recompute;           /**< the forward pass is part of `backward` as well */
 } ap_pipeline_stage_t;
 
+/** Seconds of the weight half of a whole backward pass. */
+double ap_pipeline_weight_half(const ap_pipeline_stage_t *stage);
+
 /** What passes from a stage to another for each micro-batch, and its gradient the way back. */
 typedef struct ap_pipeline_transfer {
     int from, to;
