@@ -95,15 +95,18 @@ def probe(
     if model is not None:
         inputs = [*example_args, *(() if target is None else (target,))]
         whole, steps = batch_of(inputs), []
-        for parts in _divisors(whole, micro_batches):
+        divisors = _divisors(whole, micro_batches)
+        middle = len(divisors) // 2
+        for number, parts in enumerate(divisors):
             given = micro_batch(inputs, whole, parts, 0)
             args, wanted = (given, None) if target is None else (given[:-1], given[-1])
             alone = plan(model, args, profile, loss=loss, target=wanted, micro_batches=micro_batches, stages=1, hosts=1,
                          devices_per_host=1)  # fmt: skip
-            steps.append((alone, *_step_seconds(model, alone, given, optimizer, STEPS / parts * seconds)))
+            took = _step_seconds(model, alone, given, optimizer, STEPS / parts * seconds, number == middle)
+            steps.append((alone, *took))
         entries = entries_of([(alone, operators, took[0] / alone.micro_batches) for alone, took, operators, _ in steps])
         profile["runtime"]["bucket_bytes"] = bucket_bytes(p.nbytes for p in model.parameters() if p.requires_grad)
-        profile["runtime"]["split_factor"] = steps[len(steps) // 2][-1]
+        profile["runtime"]["split_factor"] = steps[middle][-1]
         kinds = {(entry["op"], entry["type"]) for entry in entries}
         profile["op_times"] = [e for e in profile["op_times"] if (e["op"], e.get("type")) not in kinds] + entries
         scale, update = _fit(profile, *steps[0][:2])
@@ -211,10 +214,10 @@ def _cases(
 
 def _step_seconds(
     model: torch.nn.Module, alone: Plan, batch: Sequence[torch.Tensor], optimizer: Callable[..., torch.optim.Optimizer],
-    seconds: float,
-) -> tuple[tuple[float, float], Seconds, float]:
+    seconds: float, halves: bool,
+) -> tuple[tuple[float, float], Seconds, float | None]:  # fmt: skip
     """Of a copy of the model on this rank, run as plans are: passes, and the update, the medians of the slowest rank; its
-    operators; and how many times as long backward passes take in halves."""
+    operators; and, if asked for, how many times as long backward passes take in halves."""
     applied = apply_alone(copy.deepcopy(model), alone, batch[0].device)
     update = applied.optimizer(optimizer, lr=1e-9)
 
@@ -223,7 +226,7 @@ def _step_seconds(
         applied.step(*batch)
 
     found = _seconds(step, seconds, batch[0].device), _seconds(update.step, seconds / 10, batch[0].device)
-    split = split_factor(applied, step, LEAST, functools.partial(_finish, batch[0].device))
+    split = split_factor(applied, step, LEAST, functools.partial(_finish, batch[0].device)) if halves else None
     operators = operator_seconds(applied, step, LEAST)
     applied.close()
     return found, operators, split
