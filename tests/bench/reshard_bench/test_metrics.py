@@ -153,7 +153,8 @@ with tempfile.TemporaryDirectory() as directory:
     result = bench(directory, XM_METRICS_FILE=os.path.join(directory, "missing", "%r.prom"), XM_METRICS_INTERVAL="0.01")
     check(result.returncode == 0 and result.stderr.count("no metrics: ") == RANKS, f"a missing folder: {result.stderr}")
     result = bench(directory, XM_METRICS_FILE=os.path.join(directory, "all.prom"))
-    check(result.returncode == 2 and "is rank 1's file as well; %r in it makes one for each rank" in result.stderr,
+    # A rank that hears it from another one before it has looked itself says that one's sentence and ends with 1.
+    check(result.returncode in (1, 2) and re.search(r"is rank [0-9]'s file as well; %r in it makes one for each rank", result.stderr),
           f"one file for all: {result.returncode} {result.stderr}")
 
 # The parser itself refuses what is wrong.
