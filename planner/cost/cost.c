@@ -469,6 +469,15 @@ double ap_cost_gradient_collective(const ap_cost_mesh_t *mesh, ap_collective_kin
                       : 0;
 }
 
+double ap_cost_gradient_exposed(const ap_cost_model_t *model, double sync, double backward)
+{
+    double overlap =
+        model->profile == NULL ? 0 : xm_cluster_profile_gradient_overlap(model->profile);
+    double whole = overlap < 1 ? sync / (1 - overlap) : 0;
+
+    return sync + overlap * fmax(0, whole - backward);
+}
+
 double ap_cost_replicated(const ap_cost_mesh_t *mesh)
 {
     return mesh->model->profile == NULL ? mesh->model->alpa.replicated_penalty : 0;

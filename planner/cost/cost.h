@@ -122,6 +122,11 @@ double ap_cost_collective_steps(const ap_cost_mesh_t *mesh, ap_collective_kind_t
 double ap_cost_gradient_collective(const ap_cost_mesh_t *mesh, ap_collective_kind_t kind,
                                    unsigned axes, double bytes);
 
+/** What a stage's sums of gradients, @p sync seconds by these prices, add to a step whose last
+ * backward pass takes @p backward seconds: behind it no more hides than would of sums as long as
+ * it. Where all hides (an overlap of 1), nothing does. */
+double ap_cost_gradient_exposed(const ap_cost_model_t *model, double sync, double backward);
+
 /** Penalty of a parameter or input that no axis cuts (alpa model only, else 0). */
 double ap_cost_replicated(const ap_cost_mesh_t *mesh);
 

@@ -416,7 +416,8 @@ unsigned ap_stage_batch_axes(const ap_stage_context_t *context)
 }
 
 /* With recomputation, the forward pass runs once more in the backward pass; the tables weigh it
- * twice already. */
+ * twice already. In them the sums of gradients have linear prices, which are too low where these
+ * take longer than the pass that they hide behind: what is cheapest by them is priced as it is. */
 void ap_stage_plan_cost(const ap_stage_context_t *context, const ap_stage_plan_t *plan,
                         ap_stage_cost_t *cost)
 {
@@ -427,7 +428,7 @@ void ap_stage_plan_cost(const ap_stage_context_t *context, const ap_stage_plan_t
     memset(cost, 0, sizeof(*cost));
     cost->forward = parts->forward;
     cost->backward = parts->backward + (context->rematerialize ? parts->forward : 0);
-    cost->sync = parts->sync;
+    cost->sync = ap_cost_gradient_exposed(context->cost, parts->sync, cost->backward);
     cost->update = parts->update;
     cost->mem_stage = parts->mem_stage;
     cost->mem_act = parts->mem_act;

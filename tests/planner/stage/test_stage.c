@@ -322,6 +322,41 @@ START_TEST(a_solution_accounts_for_its_cost)
 }
 END_TEST
 
+/* Behind a backward pass no more of the sums of gradients hides than would of sums as long as it: one
+ * layer on few samples has longer ones, four layers of another model shorter ones. */
+START_TEST(sums_hide_behind_one_backward_pass)
+{
+    static const struct {
+        const char *model;
+        int last;
+        bool longer;
+    } cases[] = {{"gpt-1.3b", 1, true}, {"wresnet-250m", 3, false}};
+    const double overlap = 0.75;
+    fixture_t f;
+    ap_stage_query_t q = query(1, cases[_i].last, 2, 4, 2, 4);
+    xm_cluster_profile_t *profile = fixture_profile(), *hiding;
+    ap_stage_solution_t *solution;
+    const ap_stage_cost_t *cost;
+    double whole = 0;
+
+    ck_assert_xm_ok(xm_cluster_profile_set_gradient_overlap(profile, overlap, &hiding));
+    xm_cluster_profile_destroy(profile);
+    set_up_on(&f, hiding, cases[_i].model, 4, false);
+    ck_assert_xm_ok(ap_stage_solve(f.context, &q, &solution));
+    cost = ap_stage_solution_cost(solution);
+    for (int c = 0; c < ap_stage_solution_choices(solution); ++c) {
+        whole += ap_stage_solution_choice(solution, c)->sync / (1 - overlap);
+    }
+    ck_assert_double_gt(whole, 0);
+    ck_assert_int_eq(whole > cost->backward, cases[_i].longer);
+    ck_assert_double_eq_tol(cost->sync, whole - overlap * fmin(whole, cost->backward),
+                            1e-9 * whole);
+    ck_assert_double_eq(cost->sync, evaluate(&f, &q).sync);
+    ap_stage_solution_destroy(solution);
+    tear_down(&f);
+}
+END_TEST
+
 /* A memory so slow that every time overflows leaves no plan, and no table cell to trace. */
 START_TEST(times_beyond_all_bounds_are_no_plan)
 {
@@ -417,6 +452,7 @@ int main(void)
     tcase_add_loop_test(tcase, memory_limits_are_met_with_a_bound, 0, 2);
     tcase_add_test(tcase, rematerialization_trades_time_for_memory);
     tcase_add_test(tcase, a_solution_accounts_for_its_cost);
+    tcase_add_loop_test(tcase, sums_hide_behind_one_backward_pass, 0, 2);
     tcase_add_test(tcase, times_beyond_all_bounds_are_no_plan);
     tcase_add_test(tcase, bad_queries_are_refused);
     tcase_add_test(tcase, all_ranges_of_a_model_are_quick);
