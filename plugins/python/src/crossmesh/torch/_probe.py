@@ -40,6 +40,7 @@ __all__ = ["probe"]
 SIZES = (4, 32, 128, 512, 2048)  # rows and columns of operators' tensors
 SMALLEST, LEAST = 1024, 5
 PRODUCT = 256  # rows and columns of what is multiplied between
+WORK = 6e-3  # seconds between collectives: layers take such, after which threads sleep and caches are cold
 MEETINGS = 20  # runs of a collective at least: each waits for the last of its ranks
 MESSAGE = 16384
 LONG = 3  # times `seconds`: what takes longer is the last size of its curve
@@ -158,10 +159,10 @@ def _measure(
         rates = profile["device"].setdefault("flop_per_s_of", {})
         for entry in (e for e in entries if e["op"] == "einsum"):
             rates[entry["type"]] = max(rates.get(entry["type"], 0), entry["flops"] / entry["seconds"])
-    curves = []
+    curves, work = [], _work(place)
     for axis, shape in _axes(mesh, hosts, local):
         curves += [{**shape, "collective": kind, "library": f"PyTorch {torch.__version__} {dist.get_backend()}",
-                    "curve": _curve(axis, *WAYS[kind], max_bytes, seconds, place)} for kind in WAYS]  # fmt: skip
+                    "curve": _curve(axis, *WAYS[kind], max_bytes, seconds, place, work)} for kind in WAYS]  # fmt: skip
     kinds = {(entry["op"], entry["type"]) for entry in entries}
     kept = [entry for entry in profile.get("op_times", []) if (entry["op"], entry.get("type")) not in kinds]
     profile.update(version=2, op_times=kept + entries, collectives=curves)
@@ -246,8 +247,9 @@ def _axes(mesh: DeviceMesh, hosts: int, local: int) -> Iterable[tuple[DeviceMesh
 
 
 def _curve(
-    axis: DeviceMesh, src: Placement, dst: Placement, max_bytes: int, seconds: float, place: torch.device
-) -> list[list[float]]:
+    axis: DeviceMesh, src: Placement, dst: Placement, max_bytes: int, seconds: float, place: torch.device,
+    work: Callable[[], object],
+) -> list[list[float]]:  # fmt: skip
     """[bytes, seconds] of one collective, bytes being those of the whole tensor."""
     points: list[list[float]] = []
     for asked in _bytes_until(max_bytes):
@@ -258,7 +260,7 @@ def _curve(
         def move(given: torch.Tensor = given) -> object:
             return redistributed(given, axis, (src,), (dst,))
 
-        points.append([4 * side * side, _meeting_seconds(move, seconds, place)])
+        points.append([4 * side * side, _meeting_seconds(move, seconds, place, work, axis)])
         if _is_long(points, seconds):
             break
     return _rising(points)
@@ -425,27 +427,29 @@ def _hidden(nbytes: int, seconds: float, place: torch.device) -> float:
 
 def _seconds(run: Callable[[], object], seconds: float, place: torch.device) -> float:
     """What a run takes on the slowest rank: the median of as many runs as fit into the time, as many on all ranks."""
-    found = torch.tensor(statistics.median(_samples(run, seconds, place, LEAST, None)))
+    found = torch.tensor(statistics.median(_samples(run, seconds, place, LEAST)))
     dist.all_reduce(found, dist.ReduceOp.MAX)
     return float(found)
 
 
-def _meeting_seconds(run: Callable[[], object], seconds: float, place: torch.device) -> float:
-    """What a collective takes. A step has many, one after the other, so the mean counts, that of all ranks, too: who comes
-    late does not wait. A product of matrices stands between them: ranks come at times of their own then, from work, as
-    in training."""
-    found = torch.tensor(statistics.mean(_samples(run, seconds, place, MEETINGS, _square(place))))
+def _meeting_seconds(
+    run: Callable[[], object], seconds: float, place: torch.device, work: Callable[[], object], axis: DeviceMesh
+) -> float:
+    """What a collective takes beside its slowest rank's work. A step has many, one after the other, so the mean counts, and
+    of a group's ranks that of the one which waits least: operators have the times of the slowest rank, so that what others
+    wait for it is in the step already. Work stands between them: ranks come at times of their own then, as in training."""
+    found = torch.tensor(statistics.mean(_samples(run, seconds, place, MEETINGS, work)))
+    dist.all_reduce(found, dist.ReduceOp.MIN, group=axis.get_group())
     dist.all_reduce(found)
     size: int = dist.get_world_size()
     return float(found) / size
 
 
 def _samples(
-    run: Callable[[], object], seconds: float, place: torch.device, least: int, square: torch.Tensor | None
+    run: Callable[[], object], seconds: float, place: torch.device, least: int, work: Callable[[], object] = lambda: None
 ) -> list[float]:
     def once() -> float:
-        if square is not None:
-            torch.mm(square, square)
+        work()
         _finish(place)
         begin = time.perf_counter()
         run()
@@ -454,7 +458,9 @@ def _samples(
 
     once()
     dist.barrier()
-    first = torch.tensor(once())
+    begin = time.perf_counter()
+    once()
+    first = torch.tensor(time.perf_counter() - begin)
     dist.all_reduce(first, dist.ReduceOp.MAX)
     count = max(least, min(int(seconds / float(first)), 1000))
     dist.barrier()
@@ -463,6 +469,18 @@ def _samples(
 
 def _square(place: torch.device) -> torch.Tensor:
     return torch.randn(PRODUCT, PRODUCT, device=place)
+
+
+def _work(place: torch.device) -> Callable[[], object]:
+    """Products that take about WORK, as many on all ranks."""
+    square = _square(place)
+    count = max(1, round(WORK / _seconds(lambda: torch.mm(square, square), WORK, place)))
+
+    def products() -> None:
+        for _ in range(count):
+            torch.mm(square, square)
+
+    return products
 
 
 def _finish(place: torch.device) -> None:
