@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Real training on an emulated cluster of 4 hosts with 2 ranks each, predicted and measured.
+"""Real training on an emulated cluster, 4 hosts with 2 ranks each if nothing else is asked for, predicted and measured.
 
     sudo bench/training_campaign.py -b build/release -o campaign.csv [--budget SECONDS] [--pairs COUNT] [--nic 1gbit]
+    sudo bench/training_campaign.py -o eager.csv --models unet --hosts 2 --each 1 --same-stages --nic 190mbit --share 0.5
+        --batch 1024 --micro-batches 16        # what sending ahead gains on a slow link, as the paper's figure 7 has it
 
 Every rank has one thread and a fixed share of a core (emulated-cluster's --core-share), so that ranks do not take each
 other's time; it is measured so (autopar probe, crossmesh.torch.probe), trained so, and planned for. GPT, Llama (grouped queries,
@@ -15,9 +17,11 @@ all that `--report` does.
 """
 import argparse
 import csv
+import dataclasses
 import functools
 import itertools
 import json
+import math
 import os
 import signal
 import statistics
@@ -28,7 +32,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = os.path.join(HERE, "..", "plugins", "python", "src")
 TESTS = os.path.join(HERE, "..", "tests", "plugins", "python")
-HOSTS, EACH, STEPS, ROUNDS = 4, 2, 20, 5
+STEPS, ROUNDS = 20, 5
 RATE = 3e-4  # at 3e-3 one process parts from itself, with 8 micro-batches for 4, by 1e-2 within 20 steps
 NAME = "xmtrain"
 COLUMNS = ["model", "plan", "predicted_s", "measured_s", "loss_error", "norm_error", "equal", "note"]
@@ -36,7 +40,7 @@ COLUMNS = ["model", "plan", "predicted_s", "measured_s", "loss_error", "norm_err
 PLANS = [
     (1, 8, 1, "1f1b"), (4, 2, 1, "1f1b"), (4, 2, 1, "eager-1f1b"), (2, 4, 1, "1f1b"), (4, 1, 2, "1f1b"), (1, 4, 2, "1f1b"),
     (2, 2, 2, "1f1b"), (4, 2, 1, "gpipe"), (4, 2, 1, "zb-h1"), (2, 4, 1, "gpipe"), (4, 2, 1, "eager-1f1b-w"),
-    (2, 4, 1, "eager-1f1b"),
+    (2, 4, 1, "eager-1f1b"), (2, 1, 1, "1f1b"), (2, 1, 1, "eager-1f1b"),
 ]  # fmt: skip
 BY_TORCH = ["ddp", "fsdp", "megatron"]
 
@@ -125,8 +129,8 @@ class Training:
         return statistics.median(b - a + d - c for a, b, c, d in steps), self._losses, self._norms
 
 
-def by_plan(entry, micro_batches, profile, kept, case, batches, max_norm):
-    """One of PLANS; the file of the plan is kept."""
+def by_plan(entry, micro_batches, profile, kept, case, batches, max_norm, same_stages):
+    """One of PLANS; the file of the plan is kept. With `same_stages` 1F1B runs those that eager-1F1B is planned to have."""
     import torch
     from crossmesh.torch import apply, plan
 
@@ -134,15 +138,31 @@ def by_plan(entry, micro_batches, profile, kept, case, batches, max_norm):
     stages, data, tensor, schedule = entry
     *given, target = batches[0]
     counts = micro_batches if stages > 1 else [1, micro_batches]  # what torch's own plans run is one
-    made = plan(make(), given, profile, loss=loss, target=target, micro_batches=counts, stages=stages,
-                data_parallel=data, tensor_parallel=tensor, schedule=schedule)  # fmt: skip
+
+    def planned(schedule):
+        return plan(make(), given, profile, loss=loss, target=target, micro_batches=counts, stages=stages,
+                    data_parallel=data, tensor_parallel=tensor, schedule=schedule)  # fmt: skip
+
+    made = planned(schedule)
+    other = schedule == "1f1b" and stages > 1 and same_stages
+    if other:
+        base = planned("eager-1f1b")
+        document = {**base.document, "schedule": made.document["schedule"]}
+        del document["digest"]  # it is of the other schedule
+        made = dataclasses.replace(base, document=document, schedule=schedule, order=made.order)
+    predicted = [made.step_seconds]
     if torch.distributed.get_rank() == 0:
         with open(kept, "w", encoding="utf-8") as file:
             json.dump(made.document, file)
+        if other:
+            tool = os.path.join(os.path.dirname(os.environ["CROSSMESH_LIBRARY"]), "planner", "cli", "autopar")
+            found = subprocess.run([tool, "simulate", "--json", kept], check=True, stdout=subprocess.PIPE).stdout
+            predicted = [json.loads(found)["step_ns"] * 1e-9]
+    torch.distributed.broadcast_object_list(predicted, 0)
     applied = apply(make(), made)
     optimizer = applied.optimizer(torch.optim.AdamW, lr=RATE)
     clip = functools.partial(applied.clip_grad_norm_, max_norm)
-    return made.step_seconds, Training(applied.step, clip, optimizer, batches, applied.close)
+    return predicted[0], Training(applied.step, clip, optimizer, batches, applied.close)
 
 
 def by_torch(kind, case, batches, max_norm):
@@ -165,7 +185,9 @@ def by_torch(kind, case, batches, max_norm):
                 fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
     else:
-        mesh = init_device_mesh("cpu", (HOSTS, EACH), mesh_dim_names=("data", "tensor"))
+        each = int(os.environ["LOCAL_WORLD_SIZE"])
+        hosts = torch.distributed.get_world_size() // each
+        mesh = init_device_mesh("cpu", (hosts, each), mesh_dim_names=("data", "tensor"))
         ways = {"query": ColwiseParallel, "key": ColwiseParallel, "value": ColwiseParallel, "gate": ColwiseParallel,
                 "up": ColwiseParallel, "out": RowwiseParallel, "down": RowwiseParallel}  # fmt: skip
         for module in list(model.modules()):
@@ -174,10 +196,10 @@ def by_torch(kind, case, batches, max_norm):
                 parallelize_module(module, mesh["tensor"], table)
             for name in ("heads", "groups"):
                 if hasattr(module, name):
-                    setattr(module, name, getattr(module, name) // EACH)
+                    setattr(module, name, getattr(module, name) // each)
         if not any(isinstance(p.data, torch.distributed.tensor.DTensor) for p in model.parameters()):
             raise ValueError("nothing in the model that tensor parallelism by hand would cut")
-        share, part, copies = HOSTS, rank // EACH, mesh.get_group("data")
+        share, part, copies = hosts, rank // each, mesh.get_group("data")
     optimizer = torch.optim.AdamW(model.parameters(), RATE, foreach=False)
 
     def step(*batch):
@@ -225,9 +247,10 @@ def read(path):
 
 
 def left_of(given):
-    """The pairs that have no row yet."""
+    """The pairs that have no row yet, of plans for as many ranks as there are."""
     done = {(row["model"], row["plan"]) for row in read(given.output)}
-    return [(name, entry) for name in given.models.split(",") for entry in [*PLANS, *BY_TORCH]
+    fit = [entry for entry in PLANS if math.prod(entry[:3]) == given.hosts * given.each]
+    return [(name, entry) for name in given.models.split(",") for entry in [*fit, *BY_TORCH]
             if (name, written(entry)) not in done and any(part in written(entry) for part in given.plans.split(","))]  # fmt: skip
 
 
@@ -273,7 +296,8 @@ def train_by_turns(given, name, entries, case, batches, profile, expected):
         plan, train = written(entry), (case, batches, training_case.MAX_NORM)
         make = (
             functools.partial(by_torch, entry, *train) if isinstance(entry, str)
-            else functools.partial(by_plan, entry, given.micro_batches, profile, plan_file(given.output, name, plan), *train)
+            else functools.partial(by_plan, entry, given.micro_batches, profile, plan_file(given.output, name, plan), *train,
+                                   given.same_stages)
         )  # fmt: skip
         made = tried(plan, make)
         if made is not None:
@@ -345,14 +369,14 @@ def rank_main(given):
 def start(given, command, port, seconds):
     """The command on all ranks, each on its host; the worst status."""
     processes = []
-    for rank in range(HOSTS * EACH):
+    for rank in range(given.hosts * given.each):
         there = {
-            **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank % EACH), "WORLD_SIZE": str(HOSTS * EACH),
-            "LOCAL_WORLD_SIZE": str(EACH), "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+            **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank % given.each), "WORLD_SIZE": str(given.hosts * given.each),
+            "LOCAL_WORLD_SIZE": str(given.each), "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "nic0", "XM_TIMEOUT": "300", "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": SOURCES,
         }  # fmt: skip
-        words = [f"{given.build}/bench/emulated-cluster", "exec", "--name", NAME, str(rank // EACH), *command]
+        words = [f"{given.build}/bench/emulated-cluster", "exec", "--name", NAME, str(rank // given.each), *command]
         quiet = None if rank == 0 else subprocess.DEVNULL
         core = {rank % os.cpu_count()}  # as many ranks on each, so that no core has more shares than it has
         processes.append(subprocess.Popen(words, env=there, stdout=quiet, stderr=None if given.verbose else quiet,
@@ -373,7 +397,7 @@ def launch(given):
     tool = f"{given.build}/bench/emulated-cluster"
     os.environ["CROSSMESH_LIBRARY"] = os.path.join(given.build, "libcrossmesh.so")
     references(given)
-    subprocess.run([tool, "up", "--name", NAME, "--hosts", str(HOSTS), "--nic", given.nic, "--core-share", str(given.share)],
+    subprocess.run([tool, "up", "--name", NAME, "--hosts", str(given.hosts), "--nic", given.nic, "--core-share", str(given.share)],
                    check=True)  # fmt: skip
     try:
         cluster = given.output + ".cluster.json"
@@ -384,7 +408,8 @@ def launch(given):
         until = time.time() + given.budget
         words = [sys.executable, os.path.abspath(__file__), "--rank", "--cluster", cluster, "--until", str(until), "-o",
                  given.output, "--pairs", str(given.pairs), "--models", given.models, "--plans", given.plans,
-                 "--micro-batches", str(given.micro_batches), "--batch", str(given.batch)]  # fmt: skip
+                 "--micro-batches", str(given.micro_batches), "--batch", str(given.batch), "--hosts", str(given.hosts),
+                 "--each", str(given.each), *(["--same-stages"] if given.same_stages else [])]  # fmt: skip
         return start(given, words, 29512, given.budget + 300)
     finally:
         subprocess.run([tool, "down", "--name", NAME], check=False)
@@ -454,6 +479,9 @@ def main():
     parser.add_argument("--pairs", type=int, default=1000, help="at most so many more")
     parser.add_argument("--batch", type=int, default=32, help="samples of a step")
     parser.add_argument("--micro-batches", type=int, default=4)
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--each", type=int, default=2, help="ranks of a host")
+    parser.add_argument("--same-stages", action="store_true", help="1f1b has those of eager-1f1b, not its own best ones")
     parser.add_argument("--budget", type=float, default=720, help="seconds after which no model is begun")
     parser.add_argument("--share", type=float, default=0.2, help="of a core, for each rank")
     parser.add_argument("--nic", default="1gbit")

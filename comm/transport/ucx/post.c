@@ -185,6 +185,11 @@ static xm_status_t posted(xm_op_t *op, ucs_status_ptr_t request)
     return status;
 }
 
+/* Over TCP a long message that fits into a segment goes at once as well, and UCX waits for the
+ * receiver to have matched it. A rendezvous would need an answer first, which on a slow link waits
+ * for what the receiver is sending itself, gradients behind which the next activations are: with it
+ * eager-1F1B hides half of what it should. What nobody has matched yet is held by the receiver, at
+ * most what the sender's operations have in flight. */
 xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const void *buffer,
                         size_t length, xm_memory_t *memory, xm_op_t *op)
 {
@@ -192,6 +197,8 @@ xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const
     xm_status_t status = prepare(self, peer, tag, buffer, length, op);
     xm_ucx_peer_t *to = &self->peers[peer];
     ucp_request_param_t param;
+    ucs_status_ptr_t (*send)(ucp_ep_h, const void *, size_t, ucp_tag_t,
+                             const ucp_request_param_t *);
 
     if (status < 0) {
         return status;
@@ -203,9 +210,10 @@ xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const
     param = param_of(op, memory);
     param.cb.send = on_sent;
     ++to->unsent;
-    return posted(op, ucp_tag_send_nbx(to->lanes[to->lane].ep, buffer, length,
-                                       (uint64_t)self->base.base.rank << XM_UCX_TAG_BITS | tag,
-                                       &param));
+    send = rail_of(op)->tcp_only && length >= XM_UCX_EAGER ? ucp_tag_send_sync_nbx
+                                                           : ucp_tag_send_nbx;
+    return posted(op, send(to->lanes[to->lane].ep, buffer, length,
+                           (uint64_t)self->base.base.rank << XM_UCX_TAG_BITS | tag, &param));
 }
 
 /* UCX 1.13 tells the length of a message that was there already to the callback only. */

@@ -56,15 +56,14 @@ static const setting_t settings[] = {
  * assertion aborts the survivor (comp->count > 0); on a busy machine nearly always. So nothing is
  * sent from there; and whole chunks go by one system call, which more than makes up for the copy:
  * between two ranks over unshaped virtual NICs 1.3 instead of 1.0 GB/s, 1.0 instead of 1.3 s of
- * processor time a GB. The segments are pooled, and held only while a message passes. UCX would now
- * take all that fits into one for a short message; but large ones must not complete before their
- * receive is posted.
+ * processor time a GB. The segments are pooled, and held only while a message passes. UCX takes all
+ * that fits into one for a short message; that large ones do not complete before their receive is
+ * posted is for post.c to see to.
  */
 static const setting_t tcp_only_settings[] = {
     {"UCX_ZCOPY_THRESH", "ZCOPY_THRESH", "inf", NULL},
     {"UCX_TCP_TX_SEG_SIZE", "TX_SEG_SIZE", "1m", NULL},
     {"UCX_TCP_RX_SEG_SIZE", "RX_SEG_SIZE", "1m", NULL},
-    {"UCX_RNDV_THRESH", "RNDV_THRESH", "20k", NULL},
 };
 
 /* Of RDMA devices that stand in for each other. A connection is set up by datagrams (ud). One that

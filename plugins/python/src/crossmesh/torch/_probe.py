@@ -260,7 +260,7 @@ def _curve(
         def move(given: torch.Tensor = given) -> object:
             return redistributed(given, axis, (src,), (dst,))
 
-        points.append([4 * side * side, _meeting_seconds(move, seconds, place, work, axis)])
+        points.append([4 * side * side, _meeting_seconds(move, seconds, place, work)])
         if _is_long(points, seconds):
             break
     return _rising(points)
@@ -432,14 +432,10 @@ def _seconds(run: Callable[[], object], seconds: float, place: torch.device) -> 
     return float(found)
 
 
-def _meeting_seconds(
-    run: Callable[[], object], seconds: float, place: torch.device, work: Callable[[], object], axis: DeviceMesh
-) -> float:
-    """What a collective takes beside its slowest rank's work. A step has many, one after the other, so the mean counts, and
-    of a group's ranks that of the one which waits least: operators have the times of the slowest rank, so that what others
-    wait for it is in the step already. Work stands between them: ranks come at times of their own then, as in training."""
+def _meeting_seconds(run: Callable[[], object], seconds: float, place: torch.device, work: Callable[[], object]) -> float:
+    """What a collective takes. A step has many, one after the other, so the mean counts, that of all ranks, too: who comes
+    late does not wait. Work stands between them: ranks come at times of their own then, as in training."""
     found = torch.tensor(statistics.mean(_samples(run, seconds, place, MEETINGS, work)))
-    dist.all_reduce(found, dist.ReduceOp.MIN, group=axis.get_group())
     dist.all_reduce(found)
     size: int = dist.get_world_size()
     return float(found) / size
