@@ -335,7 +335,8 @@ static void init_request(void *request)
 /* Shared memory needs none: what UCX has let go of there has arrived. */
 static bool has_active_messages(const xm_ucx_rail_params_t *params)
 {
-    return params->frames || params->kind != XM_UCX_RAIL_HOST;
+    return params->frames || params->kind != XM_UCX_RAIL_HOST ||
+           is_tcp_only(params->kind, params->device, getenv("UCX_TLS"));
 }
 
 static ucs_status_t drop(void *arg, const void *header, size_t header_length, void *data,
