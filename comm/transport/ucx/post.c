@@ -210,8 +210,8 @@ xm_status_t xm_ucx_send(xm_transport_t *transport, int peer, uint64_t tag, const
     param = param_of(op, memory);
     param.cb.send = on_sent;
     ++to->unsent;
-    send = rail_of(op)->tcp_only && length >= XM_UCX_EAGER ? ucp_tag_send_sync_nbx
-                                                           : ucp_tag_send_nbx;
+    send =
+        rail_of(op)->tcp_only && length >= XM_UCX_EAGER ? ucp_tag_send_sync_nbx : ucp_tag_send_nbx;
     return posted(op, send(to->lanes[to->lane].ep, buffer, length,
                            (uint64_t)self->base.base.rank << XM_UCX_TAG_BITS | tag, &param));
 }

@@ -322,8 +322,8 @@ START_TEST(a_solution_accounts_for_its_cost)
 }
 END_TEST
 
-/* Behind a backward pass no more of the sums of gradients hides than would of sums as long as it: one
- * layer on few samples has longer ones, four layers of another model shorter ones. */
+/* Behind a backward pass no more of the sums of gradients hides than would of sums as long as it:
+ * one layer on few samples has longer ones, four layers of another model shorter ones. */
 START_TEST(sums_hide_behind_one_backward_pass)
 {
     static const struct {
