@@ -4,7 +4,7 @@
 
     sudo bench/training_campaign.py -b build/release -o campaign.csv [--budget SECONDS] [--pairs COUNT] [--nic 1gbit]
     sudo bench/training_campaign.py -o eager.csv --models unet --hosts 2 --each 1 --same-stages --nic 190mbit --share 0.5
-        --batch 1024 --micro-batches 16        # what sending ahead gains on a slow link, as the paper's figure 7 has it
+        --batch 1024 --micro-batches 16        # what sending ahead gains on a slow link, as in the paper's ablation of overlap
 
 Every rank has one thread and a fixed share of a core (emulated-cluster's --core-share), so that ranks do not take each
 other's time; it is measured so (autopar probe, crossmesh.torch.probe), trained so, and planned for. GPT, Llama (grouped queries,
