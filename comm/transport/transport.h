@@ -39,8 +39,9 @@
 /** Tags from here to 2^48 belong to the worker. */
 #define XM_TRANSPORT_TAG_OWN (UINT64_C(0xff) << 40)
 
-/** Messages between hosts that are shorter are sent at once where nothing fetches them (UCX over
- * TCP); longer ones are announced first. */
+/** Messages between hosts that are shorter end when they have left where nothing fetches them (UCX
+ * over TCP); longer ones when they have been matched. Where rails stand in for each other these are
+ * announced first. */
 enum { XM_TRANSPORT_EAGER = 20 * 1024 };
 
 typedef struct xm_transport xm_transport_t;

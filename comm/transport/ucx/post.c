@@ -113,7 +113,8 @@ static ucs_status_t push_out(xm_op_t *op, ucs_status_t status)
 }
 
 /* UCX's callback for a send: the buffer is no longer read. It says nothing about the receiver
- * having matched the message, except for long ones, whose rendezvous needs that. */
+ * having matched the message, except for long ones, which are synchronous over TCP and elsewhere
+ * have a rendezvous. */
 static void on_sent(void *request, ucs_status_t status, void *user_data)
 {
     if (is_wanted(request)) {
