@@ -142,12 +142,14 @@ xm_status_t xm_worker_poll_faults(xm_worker_t *worker)
     return status < 0 ? xm_worker_mark_failed(worker, status, failed_rank) : XM_OK;
 }
 
-/* Takes up what the detector has for this thread, if there is anything. */
-static xm_status_t hear(xm_worker_t *worker)
+/* Takes up what the detector has for this thread, if there is anything. With it the bootstrap is
+ * read, maybe the end of an allgather: *moved tells the caller to look before it sleeps. */
+static xm_status_t hear(xm_worker_t *worker, bool *moved)
 {
     if (worker->detector == NULL || !xm_detector_take_news(worker->detector)) {
         return XM_OK;
     }
+    *moved = true;
     if (worker->path_probe != NULL) {
         xm_path_probe_on_news(worker->path_probe);
     }
@@ -237,7 +239,7 @@ static xm_status_t advance(xm_worker_t *worker, bool *moved)
         }
         return status;
     }
-    return hear(worker);
+    return hear(worker, moved);
 }
 
 /* The only function that another thread may call: it writes to a descriptor and touches nothing
@@ -262,6 +264,7 @@ static xm_status_t sleep_until_event(xm_worker_t *worker, int64_t duration)
     };
     struct timespec limit = {.tv_sec = duration / 1000000000, .tv_nsec = duration % 1000000000};
     int ready = ppoll(entries, 4, &limit, NULL);
+    bool moved = false; /* whoever has slept returns in any case */
     eventfd_t wakes;
 
     if (ready < 0 && errno != EINTR) {
@@ -278,7 +281,7 @@ static xm_status_t sleep_until_event(xm_worker_t *worker, int64_t duration)
             return status;
         }
     }
-    return ready > 0 && entries[2].revents != 0 ? hear(worker) : XM_OK;
+    return ready > 0 && entries[2].revents != 0 ? hear(worker, &moved) : XM_OK;
 }
 
 /* The deadline has passed: names a rank with which operations are in flight. That is no fault
