@@ -200,7 +200,8 @@ static bool is_short_of_shm(int ranks)
 
 /* Reads UCX's configuration and sets what this kind of rail needs. On failure the configuration
  * is released; otherwise it is the caller's. */
-static xm_status_t configure(const xm_ucx_rail_params_t *params, ucp_config_t **config)
+static xm_status_t configure(const xm_ucx_rail_params_t *params, bool tcp_only,
+                             ucp_config_t **config)
 {
     xm_ucx_rail_kind_t kind = params->kind;
     const char *device = params->device;
@@ -217,7 +218,7 @@ static xm_status_t configure(const xm_ucx_rail_params_t *params, ucp_config_t **
     /* The order matters little, since no setting is named in both lists; what the user has set
      * in the environment is never touched. */
     status = apply(*config, settings, sizeof(settings) / sizeof(settings[0]), device, tls);
-    if (status == XM_OK && is_tcp_only(kind, device, tls)) {
+    if (status == XM_OK && tcp_only) {
         status = apply(*config, tcp_only_settings,
                        sizeof(tcp_only_settings) / sizeof(tcp_only_settings[0]), device, tls);
     } else if (status == XM_OK && params->frames) {
@@ -333,10 +334,9 @@ static void init_request(void *request)
 }
 
 /* Shared memory needs none: what UCX has let go of there has arrived. */
-static bool has_active_messages(const xm_ucx_rail_params_t *params)
+static bool has_active_messages(const xm_ucx_rail_t *rail, const xm_ucx_rail_params_t *params)
 {
-    return params->frames || params->kind != XM_UCX_RAIL_HOST ||
-           is_tcp_only(params->kind, params->device, getenv("UCX_TLS"));
+    return params->frames || params->kind != XM_UCX_RAIL_HOST || rail->tcp_only;
 }
 
 static ucs_status_t drop(void *arg, const void *header, size_t header_length, void *data,
@@ -372,7 +372,8 @@ static xm_status_t open_context(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t 
                       UCP_PARAM_FIELD_REQUEST_INIT,
         .request_size = sizeof(xm_ucx_request_t),
         .request_init = init_request,
-        .features = UCP_FEATURE_TAG | (has_active_messages(params) ? (uint64_t)UCP_FEATURE_AM : 0) |
+        .features = UCP_FEATURE_TAG |
+                    (has_active_messages(rail, params) ? (uint64_t)UCP_FEATURE_AM : 0) |
                     (params->wakeup ? (uint64_t)UCP_FEATURE_WAKEUP : 0),
         .estimated_num_eps = (size_t)params->ranks,
         .name = "crossmesh"};
@@ -380,7 +381,7 @@ static xm_status_t open_context(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t 
     ucs_status_t ucs_status;
     xm_status_t status = XM_OK;
 
-    XM_TRY(configure(params, &config));
+    XM_TRY(configure(params, rail->tcp_only, &config));
     /* The configuration is copied by ucp_init(), so it can go whatever the result is. */
     ucs_status = ucp_init(&ucp_params, config, &rail->context);
     ucp_config_release(config);
@@ -462,14 +463,15 @@ xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t *pa
     const char *step = "worker";
     ucs_status_t ucs_status;
 
-    *rail = (xm_ucx_rail_t){.event_fd = -1};
+    *rail = (xm_ucx_rail_t){
+        .event_fd = -1, .tcp_only = is_tcp_only(params->kind, params->device, getenv("UCX_TLS"))};
     XM_TRY(open_context(rail, params));
     ucs_status = ucp_worker_create(rail->context, &worker_params, &rail->worker);
     if (ucs_status != UCS_OK) {
         goto cleanup_context;
     }
     step = "handler of active messages";
-    if (has_active_messages(params)) {
+    if (has_active_messages(rail, params)) {
         ucs_status = drop_empty_ones(rail->worker);
     }
     if (ucs_status != UCS_OK) {
@@ -487,10 +489,8 @@ xm_status_t xm_ucx_rail_open(xm_ucx_rail_t *rail, const xm_ucx_rail_params_t *pa
             goto release_address;
         }
     }
-    /* Both are asked once here, because they cannot change while the context lives. */
+    /* Asked once here, because it cannot change while the context lives. */
     rail->cuda = takes_cuda(rail->context);
-    rail->tcp_only = is_tcp_only(params->kind, params->device,
-                                 params->kind == XM_UCX_RAIL_TCP ? NULL : getenv("UCX_TLS"));
     rail->open = true;
     return XM_OK;
 

@@ -336,40 +336,32 @@ static int spin(const xm_job_env_t *env, int listen_fd, void *arg)
     return 0;
 }
 
-/* Ranks of a host for which UCX_TLS leaves TCP alone: what holds between hosts holds there. */
-static int without_shared_memory(const xm_job_env_t *env, int listen_fd, void *arg)
-{
-    static const char *const cases[] = {"sizes", "large in flight", "large wait"};
-    xm_bootstrap_t *bootstrap;
-    conformance_slot_t slot = {.barrier = barrier, .limit = wait_limit_s};
-
-    (void)arg;
-    local_expect_ok(xm_bootstrap_create_tcp(env, listen_fd, wait_limit_s, &bootstrap));
-    local_expect(setenv("UCX_TLS", "tcp", 1) == 0, "setenv");
-    slot.arg = bootstrap;
-    slot.transport = open_transport(bootstrap, ONE_HOST, false);
-    for (int i = 0; i < conformance_case_count; ++i) {
-        for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); ++k) {
-            if (strcmp(conformance_cases[i].name, cases[k]) == 0) {
-                conformance_cases[i].run(&slot);
-                barrier(&slot);
-            }
-        }
-    }
-    xm_transport_destroy(slot.transport);
-    xm_bootstrap_destroy(bootstrap);
-    return 0;
-}
-
-START_TEST(tcp_works_within_a_host)
-{
-    local_job_run(2, JOB_LIMIT_S, without_shared_memory, NULL);
-}
-END_TEST
-
 START_TEST(spinning_works)
 {
     local_job_run(2, JOB_LIMIT_S, spin, NULL);
+}
+END_TEST
+
+/* Ranks of a host for which UCX_TLS leaves TCP alone: what holds between hosts holds there. */
+static int without_shared_memory(const xm_job_env_t *env, int listen_fd, void *arg)
+{
+    local_expect(setenv("UCX_TLS", "tcp", 1) == 0, "setenv");
+    return run_case(env, listen_fd, arg);
+}
+
+static const char *const over_tcp[] = {"sizes", "large in flight", "large wait"};
+
+START_TEST(tcp_works_within_a_host)
+{
+    run_t run = {.placement = ONE_HOST};
+
+    for (int i = 0; i < conformance_case_count; ++i) {
+        if (strcmp(conformance_cases[i].name, over_tcp[_i]) == 0) {
+            run.which = &conformance_cases[i];
+        }
+    }
+    ck_assert_ptr_nonnull(run.which);
+    local_job_run(run.which->ranks, JOB_LIMIT_S, without_shared_memory, &run);
 }
 END_TEST
 
@@ -560,7 +552,8 @@ int main(void)
                         (int)(sizeof(refused) / sizeof(refused[0])));
     tcase_add_loop_test(tcase, lanes_differ, 0, RDMA_DEVICE);
     tcase_add_test(tcase, spinning_works);
-    tcase_add_test(tcase, tcp_works_within_a_host);
+    tcase_add_loop_test(tcase, tcp_works_within_a_host, 0,
+                        (int)(sizeof(over_tcp) / sizeof(over_tcp[0])));
     tcase_add_loop_test(tcase, what_was_sent_has_left, 0, 3);
     tcase_add_test(tcase, forgotten_registrations);
     suite_add_tcase(suite, tcase);
