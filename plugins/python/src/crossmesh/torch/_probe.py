@@ -159,7 +159,7 @@ def _measure(
         rates = profile["device"].setdefault("flop_per_s_of", {})
         for entry in (e for e in entries if e["op"] == "einsum"):
             rates[entry["type"]] = max(rates.get(entry["type"], 0), entry["flops"] / entry["seconds"])
-    curves, work = [], _work(place)
+    curves, work = [], _products(PRODUCT, WORK, WORK, place)
     for axis, shape in _axes(mesh, hosts, local):
         curves += [{**shape, "collective": kind, "library": f"PyTorch {torch.__version__} {dist.get_backend()}",
                     "curve": _curve(axis, *WAYS[kind], max_bytes, seconds, place, work)} for kind in WAYS]  # fmt: skip
@@ -408,20 +408,15 @@ def _rising(points: Sequence[Sequence[float]]) -> list[list[float]]:
 
 def _hidden(nbytes: int, seconds: float, place: torch.device) -> float:
     """The part of such an all-reduce over all ranks that hides behind products of matrices of about its time."""
-    flat, square = torch.zeros(nbytes // 4, device=place), torch.randn(512, 512, device=place)
-
-    def products() -> None:
-        for _ in range(count):
-            torch.mm(square, square)
+    flat = torch.zeros(nbytes // 4, device=place)
+    moved = _seconds(lambda: dist.all_reduce(flat), seconds, place)
+    products = _products(512, moved, seconds, place)
 
     def both() -> None:
         work = dist.all_reduce(flat, async_op=True)
         products()
         work.wait()
 
-    moved = _seconds(lambda: dist.all_reduce(flat), seconds, place)
-    count = 1
-    count = max(1, round(moved / _seconds(products, seconds, place)))
     return min(1.0, max(0.0, 1 - (_seconds(both, seconds, place) - _seconds(products, seconds, place)) / moved))
 
 
@@ -467,10 +462,10 @@ def _square(place: torch.device) -> torch.Tensor:
     return torch.randn(PRODUCT, PRODUCT, device=place)
 
 
-def _work(place: torch.device) -> Callable[[], object]:
-    """Products that take about WORK, as many on all ranks."""
-    square = _square(place)
-    count = max(1, round(WORK / _seconds(lambda: torch.mm(square, square), WORK, place)))
+def _products(rows: int, last: float, seconds: float, place: torch.device) -> Callable[[], None]:
+    """Products of matrices that together take about `last`, as many on all ranks."""
+    square = torch.randn(rows, rows, device=place)
+    count = max(1, round(last / _seconds(lambda: torch.mm(square, square), seconds, place)))
 
     def products() -> None:
         for _ in range(count):
