@@ -19,7 +19,8 @@
 
 typedef struct {
     const char *variable; /* what a user sets */
-    const char *name;     /* what ucp_config_modify() calls it: transports leave their prefix out */
+    const char *name;     /* what ucp_config_modify() of UCX 1.13 calls it: transports leave their
+                             prefix out */
     const char *value;
     const char *users; /* words of UCX_TLS for the transports that read it; NULL: UCX itself */
 } setting_t;
@@ -76,11 +77,16 @@ static const setting_t rdma_settings[] = {
 };
 
 /* A setting that UCX does not know is an error, not a warning: each is there to avoid a hang or
- * an abort. */
-static xm_status_t modify(ucp_config_t *config, const char *name, const char *value)
+ * an abort. Later versions than 1.13 refuse the short name of a transport's, and take the whole
+ * one, which 1.13 takes and heeds as little as any other word. */
+static xm_status_t modify(ucp_config_t *config, const char *name, const char *value,
+                          const char *whole_name)
 {
     ucs_status_t status = ucp_config_modify(config, name, value);
 
+    if (status == UCS_ERR_INVALID_PARAM && whole_name != NULL) {
+        status = ucp_config_modify(config, whole_name, value);
+    }
     if (status != UCS_OK) {
         return XM_UNSUPPORTED("UCX %s does not accept %s=%s: %s", ucp_get_version_string(), name,
                               value, ucs_status_string(status));
@@ -133,7 +139,7 @@ static xm_status_t apply(ucp_config_t *config, const setting_t *list, size_t cou
 
     for (size_t i = 0; i < count && status == XM_OK; ++i) {
         if (getenv(list[i].variable) == NULL && is_used(&list[i], device, tls)) {
-            status = modify(config, list[i].name, list[i].value);
+            status = modify(config, list[i].name, list[i].value, list[i].variable + strlen("UCX_"));
         }
     }
     return status;
@@ -228,9 +234,9 @@ static xm_status_t configure(const xm_ucx_rail_params_t *params, bool tcp_only,
     /* The rail of an emulated cluster is TCP even where the user allows more: shared memory
      * would bypass the network that is emulated. */
     if (kind == XM_UCX_RAIL_TCP && status == XM_OK) {
-        status = modify(*config, "TLS", tls);
+        status = modify(*config, "TLS", tls, NULL);
         if (status == XM_OK && getenv("UCX_NET_DEVICES") == NULL) {
-            status = modify(*config, "NET_DEVICES", "lo");
+            status = modify(*config, "NET_DEVICES", "lo", NULL);
         }
     }
     /* UCX would print an error for each segment and make no worker. System V segments need no
@@ -243,12 +249,12 @@ static xm_status_t configure(const xm_ucx_rail_params_t *params, bool tcp_only,
     }
     /* Inside a host nothing goes over TCP, so no port is opened for it. */
     if (given == NULL && tls != NULL && kind != XM_UCX_RAIL_TCP && status == XM_OK) {
-        status = modify(*config, "TLS", tls);
+        status = modify(*config, "TLS", tls, NULL);
     }
     /* The rail's own device comes last, because it overrides what the environment says about
      * devices. */
     if (device[0] != '\0' && status == XM_OK) {
-        status = modify(*config, "NET_DEVICES", device);
+        status = modify(*config, "NET_DEVICES", device, NULL);
     }
     if (status < 0) {
         ucp_config_release(*config);
