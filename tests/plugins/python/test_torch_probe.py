@@ -14,8 +14,9 @@ import torch.distributed as dist
 import plan_case
 import ranks
 import torch_case
-from crossmesh.torch import plan, probe
+from crossmesh.torch import _probe, plan, probe
 from crossmesh.torch._partition import StageModule
+from crossmesh.torch._redistribute import redistributed
 
 
 def mean_square(output, target):
@@ -28,7 +29,7 @@ def model():
 
 
 def predicts(profile, made, batch, common):
-    measured = float(re.findall(r"takes (\S+) s on one of them$", profile["provenance"])[-1])
+    measured = float(re.findall(r"takes (\S+) s on one of them;", profile["provenance"])[-1])
     alone = plan(made, (batch,), profile, stages=1, hosts=1, devices_per_host=1, **common)
     assert abs(alone.step_seconds / measured - 1) < 0.02, (alone.step_seconds, measured)
 
@@ -41,6 +42,12 @@ def slowly(weight_pass):
         weight_pass(self, k)
 
     return run
+
+
+def late(src, axis, before, after):
+    """A collective that takes long where it is measured between a model's operators, and nowhere else."""
+    time.sleep(0.05)
+    return redistributed(src, axis, before, after)
 
 
 def probed(rank):
@@ -77,11 +84,18 @@ def probed(rank):
     assert made["runtime"] == {"bucket_bytes": own} and own < 1 << 20
     # For another model the operators' times are others.
     other = torch.nn.Sequential(model(), torch.nn.GELU(), model())
-    with unittest.mock.patch.object(StageModule, "weight_pass", slowly(StageModule.weight_pass)):
+    with (
+        unittest.mock.patch.object(StageModule, "weight_pass", slowly(StageModule.weight_pass)),
+        unittest.mock.patch.object(_probe, "redistributed", late),
+    ):
         again = probe(made, seconds=1e-3, model=other, example_args=(batch,), afresh=False, **common)
     split = again["runtime"].pop("split_factor")
     assert split > 2, split
-    assert again["collectives"] == made["collectives"] and again["runtime"] == {"bucket_bytes": 2 * own}
+    assert again["runtime"] == {"bucket_bytes": 2 * own}
+    # All collectives take what the one between its operators took longer.
+    for before, after in zip(made["collectives"], again["collectives"]):
+        more = {round(late[1] - early[1], 6) for early, late in zip(before["curve"], after["curve"])}
+        assert len(more) == 1 and 0.04 < min(more) < 1, more
     # 16, 8 and 2 samples of a micro-batch, and beyond; other times are none of this model's.
     for found in (made, again):
         sizes = {entry["flops"] for entry in found["op_times"] if (entry["op"], entry["type"]) == ("einsum", "float32")}

@@ -17,7 +17,7 @@ from ._describe import dtype_name
 from ._operators import Operator, elements
 from ._plan import Plan
 
-__all__ = ["entries_of", "operator_seconds", "split_factor"]
+__all__ = ["collective_seconds", "entries_of", "operator_seconds", "split_factor"]
 
 Marks = list[tuple[float, int]]
 Seconds = Mapping[str, tuple[float, float]]
@@ -89,6 +89,51 @@ def split_factor(applied: Applied, step: Callable[[], object], count: int, finis
     dist.all_reduce(factor)
     size: int = dist.get_world_size()
     return max(1.0, float(factor) / size)
+
+
+def collective_seconds(
+    applied: Applied, step: Callable[[], float], count: int, each: float, move: Callable[[], object]
+) -> float:
+    """What a collective between the model's operators adds to a step: medians of `count` steps with one about every `each`
+    seconds of forward and backward passes, and of as many without, which take turns, on the slowest rank. Ranks wait for
+    each other there, who have come at times of their own, and what follows finds its data gone from the nearest caches."""
+    module = applied.stages[0]
+    spent, moves, active, every = torch.zeros(2, count), 0, False, 1
+
+    def pause(number: int) -> None:
+        nonlocal moves
+        if active and number % every == 0:
+            moves += 1
+            with torch.no_grad():
+                move()
+
+    def followed(number: int, run: Any) -> Any:
+        def begin(parts: Any, local: Any) -> torch.Tensor:
+            made: torch.Tensor = run(parts, local)
+            pause(number)
+            if made.requires_grad:
+                made.register_hook(lambda _: pause(number))
+            return made
+
+        return begin
+
+    alone = torch.tensor(step())
+    dist.all_reduce(alone, dist.ReduceOp.MAX)
+    passed = 2 * len(module._steps) * applied.plan.micro_batches
+    every = max(1, round(each * passed / float(alone)))
+    runs = [entry.run for entry in module._steps]
+    for number, entry in enumerate(module._steps):
+        entry.run = followed(number, entry.run)
+    for n in range(count):
+        for active in (False, True):
+            dist.barrier()
+            spent[int(active), n] = step()
+    for run, entry in zip(runs, module._steps):
+        entry.run = run
+    found = spent.median(dim=1).values
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    without, with_them = map(float, found)
+    return (with_them - without) * count / max(moves, 1)
 
 
 def _bytes(operator: Operator, gradient: bool) -> float:

@@ -31,7 +31,8 @@ from ._export import Loss, batch_of, micro_batch
 from ._gradients import BUCKET, bucket_bytes
 from ._groups import mesh_of
 from ._job import default_job
-from ._operator_times import Seconds, entries_of, operator_seconds, split_factor
+from ._operator_times import Seconds, collective_seconds, entries_of, operator_seconds, split_factor
+from ._operators import elements
 from ._plan import Boundary, Plan, plan
 from ._redistribute import redistributed
 
@@ -48,6 +49,7 @@ UPDATED = 8
 FEW = 2  # samples of a small micro-batch
 STEPS = 100  # a model's steps take so many times as long as a size: all other times hang on theirs
 Case = tuple[str, float, float, Callable[[], object]]
+Axis = tuple[DeviceMesh, Mapping[str, int]]
 WAYS: Mapping[str, tuple[Placement, Placement]] = {
     "all-gather": (Shard(0), Replicate()),
     "all-reduce": (Partial(), Replicate()),
@@ -83,7 +85,8 @@ def probe(
     alone and all at once, as apply() runs a plan for one device: the whole batch, and as many micro-batches of two samples,
     and of a number between.
     What its operators take there, with all that stands between them, replaces the entries of their kinds; all are scaled
-    until the planner predicts the step. Where not `afresh`, `cluster` is what probe() gave without a model.
+    until the planner predicts the step. Collectives take as much more as one of them adds to the step where they stand
+    between its operators. Where not `afresh`, `cluster` is what probe() gave without a model.
     Returns the same on all ranks: what `plan(cluster=…)` takes, and json.dump() writes.
     """
     if isinstance(cluster, Mapping):
@@ -91,8 +94,14 @@ def probe(
     else:
         with open(cluster, encoding="utf-8") as file:
             profile = json.load(file)
+    place = torch.device(device)
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size()))
+    hosts = dist.get_world_size() // local
+    if hosts * local != dist.get_world_size():
+        raise InputError(f"{dist.get_world_size()} ranks are not {local} on each host")
+    mesh = mesh_of(place.type, torch.arange(hosts * local).reshape(hosts, local), ("host", "device"))
     if afresh:
-        _measure(profile, torch.device(device), dtypes, max_bytes, seconds, optimizer)
+        _measure(profile, mesh, place, dtypes, max_bytes, seconds, optimizer)
     if model is not None:
         inputs = [*example_args, *(() if target is None else (target,))]
         whole, steps = batch_of(inputs), []
@@ -103,19 +112,24 @@ def probe(
             args, wanted = (given, None) if target is None else (given[:-1], given[-1])
             alone = plan(model, args, profile, loss=loss, target=wanted, micro_batches=micro_batches, stages=1, hosts=1,
                          devices_per_host=1)  # fmt: skip
-            took = _step_seconds(model, alone, given, optimizer, STEPS / parts * seconds, number == middle)
-            steps.append((alone, *took))
-        entries = entries_of([(alone, operators, took[0] / alone.micro_batches) for alone, took, operators, _ in steps])
+            passes = _Passes(model, alone, given, optimizer)
+            took = passes.seconds(STEPS / parts * seconds)
+            if number == middle:
+                profile["runtime"]["split_factor"] = passes.split_factor()
+                more = passes.more_of_collectives(profile, mesh)
+            steps.append((alone, took, passes.close()))
+        entries = entries_of([(alone, operators, took[0] / alone.micro_batches) for alone, took, operators in steps])
         profile["runtime"]["bucket_bytes"] = bucket_bytes(p.nbytes for p in model.parameters() if p.requires_grad)
-        profile["runtime"]["split_factor"] = steps[middle][-1]
         kinds = {(entry["op"], entry["type"]) for entry in entries}
         profile["op_times"] = [e for e in profile["op_times"] if (e["op"], e.get("type")) not in kinds] + entries
         scale, update = _fit(profile, *steps[0][:2])
         for entry in profile["op_times"]:
             entry["seconds"] *= update if entry["op"] == "update" else scale
+        for collective in profile.get("collectives", []):
+            collective["curve"] = [[nbytes, max(took + more, took / 2)] for nbytes, took in collective["curve"]]
         profile["provenance"] += (
             f", {scale:.3g} times as long (an update {update:.3g} times), so that {type(model).__name__} takes "
-            f"{sum(steps[0][1]):.6g} s on one of them"
+            f"{sum(steps[0][1]):.6g} s on one of them; between its operators a collective {1e3 * more:+.3g} ms"
         )
     return profile
 
@@ -145,28 +159,23 @@ def _fit(profile: Mapping[str, Any], alone: Plan, took: tuple[float, float]) -> 
 
 
 def _measure(
-    profile: dict[str, Any], place: torch.device, dtypes: Sequence[torch.dtype], max_bytes: int, seconds: float,
-    optimizer: Callable[..., torch.optim.Optimizer],
+    profile: dict[str, Any], mesh: DeviceMesh, place: torch.device, dtypes: Sequence[torch.dtype], max_bytes: int,
+    seconds: float, optimizer: Callable[..., torch.optim.Optimizer],
 ) -> None:  # fmt: skip
     """Puts operators and collectives into a profile."""
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size()))
-    hosts = dist.get_world_size() // local
-    if hosts * local != dist.get_world_size():
-        raise InputError(f"{dist.get_world_size()} ranks are not {local} on each host")
-    mesh = mesh_of(place.type, torch.arange(hosts * local).reshape(hosts, local), ("host", "device"))
     entries = [entry for dtype in dtypes for entry in _operators(dtype, place, seconds, optimizer)]
     if place.type != "cpu":  # nobody else has measured its rates
         rates = profile["device"].setdefault("flop_per_s_of", {})
         for entry in (e for e in entries if e["op"] == "einsum"):
             rates[entry["type"]] = max(rates.get(entry["type"], 0), entry["flops"] / entry["seconds"])
     curves, work = [], _products(PRODUCT, WORK, WORK, place)
-    for axis, shape in _axes(mesh, hosts, local):
+    for axis, shape in _axes(mesh):
         curves += [{**shape, "collective": kind, "library": f"PyTorch {torch.__version__} {dist.get_backend()}",
                     "curve": _curve(axis, *WAYS[kind], max_bytes, seconds, place, work)} for kind in WAYS]  # fmt: skip
     kinds = {(entry["op"], entry["type"]) for entry in entries}
     kept = [entry for entry in profile.get("op_times", []) if (entry["op"], entry.get("type")) not in kinds]
     profile.update(version=2, op_times=kept + entries, collectives=curves)
-    between, sends = _between(hosts, local, max_bytes, seconds, place)
+    between, sends = _between(mesh, max_bytes, seconds, place)
     profile["runtime"] = {**profile.get("runtime", {}), "bucket_bytes": BUCKET, **sends}
     for kind, curve in between.items():
         profile["curves"][kind] = curve
@@ -213,28 +222,61 @@ def _cases(
     yield "update", 2 * square, 3 * square * size, update.step
 
 
-def _step_seconds(
-    model: torch.nn.Module, alone: Plan, batch: Sequence[torch.Tensor], optimizer: Callable[..., torch.optim.Optimizer],
-    seconds: float, halves: bool,
-) -> tuple[tuple[float, float], Seconds, float | None]:  # fmt: skip
-    """Of a copy of the model on this rank, run as plans are: passes, and the update, the medians of the slowest rank; its
-    operators; and, if asked for, how many times as long backward passes take in halves."""
-    applied = apply_alone(copy.deepcopy(model), alone, batch[0].device)
-    update = applied.optimizer(optimizer, lr=1e-9)
+class _Passes:
+    """Steps of a copy of the model on this rank, run as plans are."""
 
-    def step() -> None:
-        update.zero_grad()
-        applied.step(*batch)
+    def __init__(
+        self, model: torch.nn.Module, alone: Plan, batch: Sequence[torch.Tensor], optimizer: Callable[..., torch.optim.Optimizer]
+    ) -> None:
+        self._place, self._alone, self._batch = batch[0].device, alone, batch
+        self._applied = apply_alone(copy.deepcopy(model), alone, self._place)
+        self._update = self._applied.optimizer(optimizer, lr=1e-9)
 
-    found = _seconds(step, seconds, batch[0].device), _seconds(update.step, seconds / 10, batch[0].device)
-    split = split_factor(applied, step, LEAST, functools.partial(_finish, batch[0].device)) if halves else None
-    operators = operator_seconds(applied, step, LEAST)
-    applied.close()
-    return found, operators, split
+    def _step(self) -> None:
+        self._update.zero_grad()
+        self._applied.step(*self._batch)
+
+    def seconds(self, seconds: float) -> tuple[float, float]:
+        """Passes, and the update: the medians of the slowest rank."""
+        return _seconds(self._step, seconds, self._place), _seconds(self._update.step, seconds / 10, self._place)
+
+    def split_factor(self) -> float:
+        return split_factor(self._applied, self._step, LEAST, functools.partial(_finish, self._place))
+
+    def more_of_collectives(self, profile: Mapping[str, Any], mesh: DeviceMesh) -> float:
+        """How many seconds more than in the profile a collective adds between the operators: that of the first kind of axis, of
+        about the bytes that half of them make at most."""
+        axis, shape = next(iter(_axes(mesh)), (None, {}))
+        if axis is None or not profile.get("collectives"):
+            return 0.0
+        curve = next(c["curve"] for c in profile["collectives"] if c["collective"] == "all-reduce" and c.items() >= shape.items())
+        made = [o.operator for o in self._alone.stages[0].operators]
+        typical = statistics.median(elements(o.shape) * o.dtype.itemsize for o in made)
+        nbytes, priced = min(curve, key=lambda point: abs(math.log(point[0] / max(typical, 1))))
+        given = torch.ones(int(nbytes) // 4, device=self._place)
+
+        def step() -> float:
+            _finish(self._place)
+            begin = time.perf_counter()
+            self._step()
+            _finish(self._place)
+            return time.perf_counter() - begin
+
+        took = collective_seconds(
+            self._applied, step, LEAST, WORK, lambda: redistributed(given, axis, *((way,) for way in WAYS["all-reduce"]))
+        )
+        return took - float(priced)
+
+    def close(self) -> Seconds:
+        """What its operators take."""
+        found = operator_seconds(self._applied, self._step, LEAST)
+        self._applied.close()
+        return found
 
 
-def _axes(mesh: DeviceMesh, hosts: int, local: int) -> Iterable[tuple[DeviceMesh, dict[str, int]]]:
+def _axes(mesh: DeviceMesh) -> Iterable[Axis]:
     """The kinds of axes on which groups have at least two devices, no two of them alike."""
+    hosts, local = mesh.mesh.shape
     if local > 1:
         yield mesh["device"], {"hosts": 1, "devices_per_host": local, "groups_per_host": 1}
     for some in (n for n in range(2, hosts + 1) if hosts % n == 0):  # a stage may have some of the hosts
@@ -267,10 +309,11 @@ def _curve(
 
 
 def _between(
-    hosts: int, local: int, max_bytes: int, seconds: float, place: torch.device
+    mesh: DeviceMesh, max_bytes: int, seconds: float, place: torch.device
 ) -> tuple[dict[str, list[list[float]]], dict[str, float]]:
     """[bytes, seconds] of one way from device to device, on one host and on two, as pipelines go it; and what a message of
     some kilobytes keeps devices busy on the farthest way: starting it takes more than its bytes."""
+    hosts, local = mesh.mesh.shape
     pairs = {
         "intra_host": [(host * local, host * local + 1) for host in range(hosts) if local > 1],
         "inter_host": [(host * local, (host + 1) * local) for host in range(0, hosts - 1, 2)],
