@@ -293,17 +293,23 @@ def _curve(
     work: Callable[[], object],
 ) -> list[list[float]]:  # fmt: skip
     """[bytes, seconds] of one collective, bytes being those of the whole tensor."""
+
+    def point(asked: int) -> list[float]:
+        side = axis.size() * max(1, math.isqrt(asked // 4) // axis.size())
+        given = torch.ones((side // axis.size(), side) if src == Shard(0) else (side, side), device=place)
+        took = _meeting_seconds(lambda: redistributed(given, axis, (src,), (dst,)), seconds, place, work)
+        return [4 * side * side, took]
+
+    return _points(max_bytes, seconds, point)
+
+
+def _points(max_bytes: int, seconds: float, point: Callable[[int], list[float]]) -> list[list[float]]:
+    """Of 1 KiB, 4 KiB, …; the next size, of four times the bytes, is left to be told by those that there are where it would take
+    long and there are enough for a slope."""
     points: list[list[float]] = []
     for asked in _bytes_until(max_bytes):
-        side = axis.size() * max(1, math.isqrt(asked // 4) // axis.size())
-        part = (side // axis.size(), side) if src == Shard(0) else (side, side)
-        given = torch.ones(part, device=place)
-
-        def move(given: torch.Tensor = given) -> object:
-            return redistributed(given, axis, (src,), (dst,))
-
-        points.append([4 * side * side, _meeting_seconds(move, seconds, place, work)])
-        if _is_long(points, seconds):
+        points.append(point(asked))
+        if len(points) > 3 and points[-1][1] > LONG * seconds:
             break
     return _rising(points)
 
@@ -318,19 +324,18 @@ def _between(
         "intra_host": [(host * local, host * local + 1) for host in range(hosts) if local > 1],
         "inter_host": [(host * local, (host + 1) * local) for host in range(0, hosts - 1, 2)],
     }
-    found, sends, sizes = {}, {}, _bytes_until(max_bytes)
-    for kind, some in pairs.items():
-        if some:
-            points: list[list[float]] = []
-            for asked in sizes:
-                way = _Way(some, asked, place)
-                points.append([asked, way.seconds(seconds)])
-                if asked == min(MESSAGE, sizes[-1]):
-                    sends = {"send_s": way.busy_seconds(points[-1][1])}
-                way.close()
-                if _is_long(points, seconds):
-                    break
-            found[kind] = _rising(points)
+    sends: dict[str, float] = {}
+    short = min(MESSAGE, _bytes_until(max_bytes)[-1])
+
+    def point(some: Sequence[tuple[int, int]], asked: int) -> list[float]:
+        way = _Way(some, asked, place)
+        took = way.seconds(seconds)
+        if asked == short:
+            sends["send_s"] = way.busy_seconds(took)
+        way.close()
+        return [asked, took]
+
+    found = {k: _points(max_bytes, seconds, functools.partial(point, some)) for k, some in pairs.items() if some}
     return found, sends
 
 
@@ -424,11 +429,6 @@ class _Way:
                 mine.release(MEETINGS - 1)
             mine.wait()
         return took
-
-
-def _is_long(points: Sequence[Sequence[float]], seconds: float) -> bool:
-    """Whether the next size, of four times the bytes, is left to be told by those that there are: enough for a slope."""
-    return len(points) > 3 and points[-1][1] > LONG * seconds
 
 
 def _bytes_until(most: int) -> list[int]:
