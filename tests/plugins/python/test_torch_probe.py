@@ -46,7 +46,7 @@ def slowly(weight_pass):
 
 def late(src, axis, before, after):
     """A collective that takes long where it is measured between a model's operators, and nowhere else."""
-    time.sleep(0.05)
+    time.sleep(0.2)
     return redistributed(src, axis, before, after)
 
 
@@ -95,7 +95,7 @@ def probed(rank):
     # All collectives take what the one between its operators took longer.
     for before, after in zip(made["collectives"], again["collectives"]):
         more = {round(late[1] - early[1], 6) for early, late in zip(before["curve"], after["curve"])}
-        assert len(more) == 1 and 0.04 < min(more) < 1, more
+        assert len(more) == 1 and 0.1 < min(more) < 5, more
     # 16, 8 and 2 samples of a micro-batch, and beyond; other times are none of this model's.
     for found in (made, again):
         sizes = {entry["flops"] for entry in found["op_times"] if (entry["op"], entry["type"]) == ("einsum", "float32")}
