@@ -528,6 +528,8 @@ def main():
     if given.rank:
         return rank_main(given)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster goes then, too
+    if given.report:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads it may have seen enough
     status = 0 if given.report else launch(given)
     report(given.output, given.build)
     return status
