@@ -30,6 +30,7 @@ typedef struct {
     double at;           /* the moment of the fault */
     double knew[RANKS];  /* seconds after it; 0: not at all */
     atomic_int finished; /* ranks that are done with everything */
+    int cut;             /* connections that a reset has found */
 } fault_t;
 
 typedef struct {
@@ -142,8 +143,10 @@ static void release(reshard_t *reshard)
 }
 
 /* Shuts down the TCP connections of this process that are UCX's. */
-static void reset_connections(int master_port)
+static int reset_connections(int master_port)
 {
+    int count = 0;
+
     for (int fd = 3; fd < 1024; ++fd) {
         struct sockaddr_storage peer;
         socklen_t length = sizeof(peer), type_length = sizeof(int);
@@ -152,9 +155,10 @@ static void reset_connections(int master_port)
         if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_length) == 0 && type == SOCK_STREAM &&
             getpeername(fd, (struct sockaddr *)&peer, &length) == 0 && peer.ss_family == AF_INET &&
             ntohs(((struct sockaddr_in *)&peer)->sin_port) != master_port) {
-            (void)shutdown(fd, SHUT_RDWR);
+            count += shutdown(fd, SHUT_RDWR) == 0;
         }
     }
+    return count;
 }
 
 /* The victim's part of the reshard with the fault in it. */
@@ -177,7 +181,7 @@ static xm_status_t suffer(xm_worker_t *worker, const xm_job_env_t *env, fault_t 
         (void)raise(SIGSTOP);
         local_fail(__FILE__, __LINE__, "woken up");
     case RESET:
-        reset_connections(env->master_port);
+        fault->cut = reset_connections(env->master_port);
         break;
     case ABORT:
         local_expect_ok(xm_group_abort(worker, "the disk is full"));
@@ -373,7 +377,7 @@ START_TEST(faults_in_real_jobs)
     static const int order[] = {KILL, ABORT, STOP, KILL, RESET, ABORT, KILL, SLOW, ABORT, KILL};
     static const int per_host[] = {RANKS, 2, 3, 1};
     enum { ORDER = (int)(sizeof(order) / sizeof(*order)) };
-    int jobs = from_environment("CAMPAIGN_JOBS", 20), count[KINDS] = {0}, aborted = 0;
+    int jobs = from_environment("CAMPAIGN_JOBS", 20), count[KINDS] = {0}, aborted = 0, cut = 0;
     random_t random = {(uint64_t)from_environment("CAMPAIGN_SEED", 1)};
     int only = kind_from_environment();
     double *longest = calloc((size_t)(jobs * KINDS), sizeof(*longest));
@@ -391,6 +395,7 @@ START_TEST(faults_in_real_jobs)
         fault->round = random_int(&random, 0, 5);
         fault->steps = random_int(&random, 0, 200);
         longest[kind * jobs + count[kind]++] = perform(i, fault, &aborted);
+        cut += fault->cut;
         (void)munmap(fault, sizeof(*fault));
     }
     for (int kind = 0; kind < KINDS; ++kind) {
@@ -410,6 +415,7 @@ START_TEST(faults_in_real_jobs)
                          of_kind[count[kind] - 1], late, found_s);
         }
     }
+    ck_assert_msg(count[RESET] == 0 || cut > 0, "no job had a connection to reset");
     if (aborted > 0) {
         (void)printf("after resets, UCX aborted %d ranks\n", aborted);
     }
