@@ -332,8 +332,8 @@ def train_by_turns(given, name, entries, case, batches, profile, expected, work_
     for plan, training in running.items():
         seconds, losses, norms = training.found()
         errors = distance(losses, expected[0]), distance(norms, expected[1])
-        rows[plan] |= {"measured_s": f"{seconds:.6g}", "pace": f"{statistics.median(paces[plan]):.3f}", "loss_error": f"{errors[0]:.2e}", "norm_error": f"{errors[1]:.2e}",
-                       "equal": max(errors) <= 1e-4}  # fmt: skip
+        rows[plan] |= {"measured_s": f"{seconds:.6g}", "pace": f"{statistics.median(paces[plan]):.3f}",
+                       "loss_error": f"{errors[0]:.2e}", "norm_error": f"{errors[1]:.2e}", "equal": max(errors) <= 1e-4}  # fmt: skip
         training.close()
     return list(rows.values())
 

@@ -254,17 +254,10 @@ class _Passes:
         typical = statistics.median(elements(o.shape) * o.dtype.itemsize for o in made)
         nbytes, priced = min(curve, key=lambda point: abs(math.log(point[0] / max(typical, 1))))
         given = torch.ones(int(nbytes) // 4, device=self._place)
-
-        def step() -> float:
-            _finish(self._place)
-            begin = time.perf_counter()
-            self._step()
-            _finish(self._place)
-            return time.perf_counter() - begin
-
         took = collective_seconds(
-            self._applied, step, LEAST, WORK, lambda: redistributed(given, axis, *((way,) for way in WAYS["all-reduce"]))
-        )
+            self._applied, functools.partial(_once, self._step, self._place), LEAST, WORK,
+            lambda: redistributed(given, axis, *((way,) for way in WAYS["all-reduce"])),
+        )  # fmt: skip
         return took - float(priced)
 
     def close(self) -> Seconds:
@@ -479,16 +472,20 @@ def _meeting_seconds(run: Callable[[], object], seconds: float, place: torch.dev
     return float(found) / size
 
 
+def _once(run: Callable[[], object], place: torch.device) -> float:
+    _finish(place)
+    begin = time.perf_counter()
+    run()
+    _finish(place)
+    return time.perf_counter() - begin
+
+
 def _samples(
     run: Callable[[], object], seconds: float, place: torch.device, least: int, work: Callable[[], object] = lambda: None
 ) -> list[float]:
     def once() -> float:
         work()
-        _finish(place)
-        begin = time.perf_counter()
-        run()
-        _finish(place)
-        return time.perf_counter() - begin
+        return _once(run, place)
 
     once()
     dist.barrier()
