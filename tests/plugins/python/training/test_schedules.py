@@ -13,9 +13,10 @@ import torch
 
 import plan_case
 import ranks
+import torch_case
 import training_case
 from crossmesh import errors
-from crossmesh.torch import plan
+from crossmesh.torch import apply, plan
 from crossmesh.torch._plan import SCHEDULES
 from crossmesh.torch._schedule import as_csv, in_flight, read_order
 
@@ -30,6 +31,31 @@ def planned(schedule, model=make, **options):
     mesh = (1, 2) if schedule in FOLDED else (1, 1)
     options = {"stages": 4, "data_parallel": mesh[0], "tensor_parallel": mesh[1], "micro_batches": MICRO_BATCHES, **options}
     return plan(model(), [ids], training_case.CLUSTER, loss=plan_case.loss_of, target=target, schedule=schedule, **options)
+
+
+class Products(torch.nn.Module):
+    """Of every kind that a backward pass takes in halves, and one whose parameters are both its operands."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(9)
+        wide, words, length = plan_case.WIDTH, plan_case.VOCABULARY, plan_case.LENGTH
+
+        def weight(*shape, **options):
+            return torch.nn.Parameter(torch.randn(*shape, **options) / wide**0.5)
+
+        self.tokens = torch.nn.Embedding(words, wide)
+        self.before, self.frozen, self.after = (torch.nn.Linear(wide, wide) for _ in range(3))
+        self.frozen.weight.requires_grad_(False)
+        self.turned, self.longer = weight(wide, wide), weight(wide, wide, dtype=torch.float64)
+        self.places, self.experts = weight(length, length), weight(2, wide, wide)
+        self.left, self.right = weight(wide, 8), weight(8, words)
+
+    def forward(self, ids):
+        x = torch.nn.functional.gelu(self.frozen(self.before(self.tokens(ids))))
+        x = x + torch.tanh(x @ self.turned.t()) + torch.tanh(self.after(x) @ self.longer.float())
+        x = x + torch.tanh(self.places @ x) + torch.einsum("bld,edf->blf", torch.tanh(x), self.experts)
+        return x @ (self.left @ self.right)
 
 
 class Orders(unittest.TestCase):
@@ -67,6 +93,19 @@ class Orders(unittest.TestCase):
                 read_order(lines, 2, 1)
 
 
+def gradients(rank, made, batch, expected):
+    torch_case.join()
+    applied = apply(Products(), made)
+    applied.step(*batch)
+    for name, p in applied.named_parameters():
+        if name in expected:
+            torch.testing.assert_close(p.grad.full_tensor(), expected[name], rtol=1e-4, atol=1e-6)
+        else:
+            assert p.grad is None, name
+    applied.close()
+    torch_case.leave()
+
+
 class Training(unittest.TestCase):
     def check(self, schedules, model=make, **options):
         torch.set_num_threads(1)
@@ -85,6 +124,17 @@ class Training(unittest.TestCase):
         """In stages of two devices, and in two of one."""
         tied = functools.partial(plan_case.make_model, blocks=4, tied=True)
         self.check(["zb-h1", "interleaved", "zb-v"], tied)
+
+    def test_gradients_of_products(self):
+        torch.set_num_threads(1)
+        batch = next(iter(plan_case.batches(1, BATCH)))
+        model = Products()
+        plan_case.loss_of(model(batch[0]), batch[1]).backward()
+        expected = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+        for data, tensor in ((2, 1), (1, 2)):
+            for schedule in ("1f1b", "zb-h1"):
+                made = planned(schedule, Products, stages=2, data_parallel=data, tensor_parallel=tensor)
+                ranks.run(4, gradients, made, batch, expected, timeout=ranks.TIMEOUT)
 
     def test_recomputation(self):
         self.check(["1f1b", "zb-h1", "zb-v"], recompute="on")

@@ -286,7 +286,7 @@ def _laid_out(
             plan.stages[number], mesh, {name: parameters[name] for name in plan.stages[number].parameters},
             arrives=[(entry.tensor, entry.dst) for entry in plan.boundaries if entry.target == number],
             leaves=leaves or [(plan.program.loss, (Replicate(),) * mesh.ndim)], late=set() if leaves else late,
-            last=not leaves, device=place, seed=seed,
+            last=not leaves, splits=any(entry.kind == "I" for entry in plan.order[mine]), device=place, seed=seed,
         )  # fmt: skip
     device_of = devices_of(plan.order)
     executor = Executor(

@@ -210,6 +210,16 @@ class Gradients:
         if leaf.requires_grad and (way is not None or parameter.bucket is not None):
             leaf.register_post_accumulate_grad_hook(functools.partial(self._arrived, parameter, way))
 
+    def found(self, use: Use, grad: torch.Tensor) -> None:
+        """What autograd was asked for, and has not put into the leaf itself."""
+        parameter, leaf, way = use
+        if leaf.grad is not None and leaf.grad is parameter.place:
+            leaf.grad += grad
+        else:
+            leaf.grad = grad if leaf.grad is None else leaf.grad + grad
+        if way is not None or parameter.bucket is not None:
+            self._arrived(parameter, way, leaf)
+
     def _arrived(self, parameter: Parameter, way: Way | None, leaf: Any) -> None:
         if way is not None:
             parameter.add(leaf, leaf.grad, way)

@@ -64,8 +64,8 @@ def operator_seconds(applied: Applied, step: Callable[[], object], count: int) -
 
 
 def split_factor(applied: Applied, step: Callable[[], object], count: int, finish: Callable[[], None]) -> float:
-    """How many times as long a backward pass in halves takes as a whole one: medians of `count` steps of each, which take
-    turns, on all ranks in the mean."""
+    """How many times as long a backward pass in halves takes as a whole one: the median of `count` neighbours, as a machine's
+    speed changes, on all ranks in the mean."""
     module = applied.stages[0]
     passed, spent = module.backward_pass, torch.zeros(2, count)
     place: tuple[int, int] = (0, 0)
@@ -82,10 +82,11 @@ def split_factor(applied: Applied, step: Callable[[], object], count: int, finis
 
     setattr(module, "backward_pass", timed)
     for place in ((halves, n) for n in range(count) for halves in range(2)):
+        module.splits = bool(place[0])
         step()
+    module.splits = False
     setattr(module, "backward_pass", passed)
-    whole, halves = spent.median(dim=1).values.tolist()
-    factor = torch.tensor(halves / whole if whole > 0 else 1.0)
+    factor = (spent[1] / spent[0].clamp(min=1e-9)).median()
     dist.all_reduce(factor)
     size: int = dist.get_world_size()
     return max(1.0, float(factor) / size)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch.distributed.tensor import DeviceMesh, Partial, Shard
 
 from ..errors import InputError
 from ._gradients import Bucket, Gradients, Parameter, Use
-from ._operators import Local, Operand, Run, Term
+from ._operators import Local, Operand, Operator, Run, Term
 from ._plan import Cut, Placed, Stage, axes_of_term, placements_of
 from ._redistribute import Placements, Steps, Way, cut_out, partial_axes, redistributed, summed, way_of
 
@@ -58,6 +58,38 @@ class _Read:
         self.plain = self.kind == "result" and still
 
 
+@dataclass(frozen=True)
+class _Product:
+    """How the parameters of a product get their gradients in the second half of a backward pass: as products, too. For each of
+    them autograd would look through the graph to where the stage begins."""
+
+    equation: str
+    parameters: list[int]  # operands; of several the first is the product's, others are added to it
+    factors: list[int]
+
+    def gradients(self, parts: Sequence[torch.Tensor], grad: torch.Tensor) -> list[torch.Tensor]:
+        """Of the parameters as they lie."""
+        first = torch.einsum(self.equation, grad, *(parts[n].to(grad.dtype) for n in self.factors))
+        return [first, *(grad.sum_to_size(parts[n].shape) for n in self.parameters[1:])]
+
+
+def _product_of(operator: Operator) -> _Product | None:
+    """None where it has no parameter or several, or an extent of that is nowhere else, as of what is repeated."""
+    terms = []
+    for operand in operator.operands:
+        order = operand.order if operand.kind != "parameter" and operand.order is not None else range(len(operand.term))
+        terms.append("".join(operand.term[dim] for dim in order))
+    mine = [n for n, operand in enumerate(operator.operands) if operand.kind == "parameter"]
+    single = all(len(letters) == 1 for term in (*(o.term for o in operator.operands), operator.result) for letters in term)
+    if operator.kind != "einsum" or len(mine) != 1 or not single:
+        return None
+    factors = [n for n in range(len(terms)) if n not in mine]
+    given = ["".join(operator.result), *(terms[n] for n in factors)]
+    if not set(terms[mine[0]]) <= set("".join(given)):
+        return None
+    return _Product(f"{','.join(given)}->{terms[mine[0]]}", mine, factors)
+
+
 @dataclass
 class _Step:
     key: str
@@ -68,6 +100,7 @@ class _Step:
     last: list[str]  # results that nothing needs afterwards
     merged: Run | None = None
     product: bool = False  # of a split backward pass its parameters' gradients are the other half
+    form: _Product | None = None
     uses: list[Use] = field(default_factory=list)  # of parameters that it reads as they lie
 
 
@@ -77,7 +110,9 @@ class _Operation:
 
     made: torch.Tensor
     uses: list[Use]
-    product: bool
+    step: _Step
+    form: _Product | None  # where autograd does not know of the parameters, and what was read
+    parts: list[torch.Tensor]
     grad: torch.Tensor | None = None
 
 
@@ -134,10 +169,11 @@ class StageModule:
         leaves: Sequence[End],  # what goes to others, or the loss
         late: set[str],  # operators that nothing but the loss needs, see Program.late()
         last: bool,  # what leaves is the loss
+        splits: bool,  # backward passes come in halves
         device: torch.device,
         seed: int,
     ) -> None:
-        self.mesh, self.device = mesh, device
+        self.mesh, self.device, self.splits = mesh, device, splits
         self.micro_batches: list[dict[str, torch.Tensor]] = []
         self.draws = _Draws(seed)
         self._own: dict[str, Parameter] = {}
@@ -217,7 +253,11 @@ class StageModule:
             if step.merged is not None and before is not None and before.way is None:
                 del found[before.key]
                 reads = [*before.reads, *step.reads[1:]]
-                step = _Step(step.key, step.merged, reads, step.local, step.way, [], product=before.product)
+                plain = all(read.kind == "parameter" and read.operand.order is None for read in step.reads[1:])
+                form = before.form if plain else None
+                if form is not None:
+                    form = replace(form, parameters=[*form.parameters, *range(len(before.reads), len(reads))])
+                step = _Step(step.key, step.merged, reads, step.local, step.way, [], None, before.product, form)
             found[step.key] = step
         return list(found.values())
 
@@ -288,7 +328,8 @@ class StageModule:
         local = Local(sizes, self.draws.source(operator.name, place))
         steps = placed.sums.get(len(operator.planned), ())
         way = None if late else self._way(computed, placed.result, placed.result, summed(computed), steps)
-        return _Step(placed.name, operator.run, reads, local, way, [], operator.merged, operator.kind == "einsum")
+        product = operator.kind == "einsum"
+        return _Step(placed.name, operator.run, reads, local, way, [], operator.merged, product, _product_of(operator))
 
     def _get(
         self, read: _Read, results: dict[str, torch.Tensor], moved: dict[str, dict[Way | None, torch.Tensor]],
@@ -341,9 +382,15 @@ class StageModule:
                 else self._get(read, results, moved, inputs, uses)
                 for read in step.reads
             ]  # fmt: skip
+            form = step.form if self.splits and torch.is_grad_enabled() else None
+            if form is not None:
+                for n in form.parameters:
+                    parts[n] = parts[n].detach()
             made = step.run(parts, step.local)
+            if form is not None and any(leaf.requires_grad for _, leaf, _ in step.uses + uses):
+                made.requires_grad_()
             if (uses or step.uses) and made.requires_grad:
-                operations.append(_Operation(made, step.uses + uses, step.product))
+                operations.append(_Operation(made, step.uses + uses, step, form, parts if form is not None else []))
                 for use in uses:
                     self._gradients.watch(use)
             results[step.key] = made if step.way is None else step.way(made)
@@ -392,8 +439,8 @@ class StageModule:
     def _first_half(self, held: _Held, ends: list[torch.Tensor], given: list[torch.Tensor]) -> Values:
         """Up to what products have made."""
         names = [name for name, value in held.arrived.items() if value.requires_grad]
-        later = [operation for operation in held.operations if operation.product]
-        uses = [use for operation in held.operations if not operation.product for use in operation.uses if use[1].requires_grad]
+        later = [operation for operation in held.operations if operation.step.product]
+        uses = [use for o in held.operations if not o.step.product for use in o.uses if use[1].requires_grad]
         wanted = [held.arrived[name] for name in names] + [operation.made for operation in later]
         wanted += [leaf for _, leaf, _ in uses]
         found: Sequence[torch.Tensor | None] = [None] * len(wanted)
@@ -411,9 +458,18 @@ class StageModule:
         a step the sums of what is complete begin on the way, in about the order of the buckets."""
         self._announce_last(k, half=True)
         for operation in reversed(self._held.pop(k).operations):
-            leaves = [leaf for _, leaf, _ in operation.uses if leaf.requires_grad]
-            if operation.grad is not None and leaves:
-                torch.autograd.backward(operation.made, operation.grad, inputs=leaves)
+            uses = [use for use in operation.uses if use[1].requires_grad]
+            if operation.grad is None or not uses:
+                continue
+            if operation.form is None:
+                torch.autograd.backward(operation.made, operation.grad, inputs=[leaf for _, leaf, _ in uses])
+                continue
+            by_name = {use[0].name: use for use in uses}
+            with torch.no_grad():
+                found = operation.form.gradients(operation.parts, operation.grad)
+                for read, grad in zip((operation.step.reads[n] for n in operation.form.parameters), found):
+                    if read.key in by_name:
+                        self._gradients.found(by_name[read.key], grad.to(by_name[read.key][1].dtype))
 
     def _announce_last(self, k: int, half: bool) -> None:
         """That no micro-batch but k has gradients of parameters to find, where it is so."""

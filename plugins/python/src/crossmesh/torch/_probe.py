@@ -241,7 +241,7 @@ class _Passes:
         return _seconds(self._step, seconds, self._place), _seconds(self._update.step, seconds / 10, self._place)
 
     def split_factor(self) -> float:
-        return split_factor(self._applied, self._step, LEAST, functools.partial(_finish, self._place))
+        return split_factor(self._applied, self._step, 2 * LEAST + 1, functools.partial(_finish, self._place))
 
     def more_of_collectives(self, profile: Mapping[str, Any], mesh: DeviceMesh) -> float:
         """How many seconds more than in the profile a collective adds between the operators: that of the first kind of axis, of
