@@ -11,11 +11,11 @@ other's time; it is measured so (autopar probe, crossmesh.torch.probe), trained 
 tied embeddings), MoE, T5 (cross-attention) and U-Net (skips), which tests/plugins/python/training has too: 20 steps of
 each plan beside one process (losses and norms of gradients within 1e-4), and DDP, FSDP and a Megatron plan by torch itself.
 A machine's rates change within seconds, so the plans of a model take turns, some steps each, and the middle step counts:
-pipelines of the same stages, and those of one stage beside torch's own; the model's operators are measured before. Some
-products and sums are timed then and before each turn (column `pace`: how many times as long they take in the turns): where
-the machine's speed has changed by more than 10 %, prediction and measurement are of two machines, so both are made again
-once, and the steadier counts. A row for each (model, plan) goes to the CSV when their rounds are over; what has
-one is not run again. The summary at the end is also all that `--report` does.
+pipelines of the same stages, and those of one stage beside torch's own; the model's operators are measured before. The model
+on each rank by itself takes turns with them: how many times as long as predicted that takes (column `pace`) is what the machine's
+speed, and who takes turns there, have changed since, and all that devices do in the plans is predicted to take as many times
+as long. A row for each (model, plan) goes to the CSV when their rounds are over; what has one is not run again. The summary
+at the end is also all that `--report` does.
 """
 import argparse
 import csv
@@ -37,7 +37,6 @@ TESTS = os.path.join(HERE, "..", "tests", "plugins", "python")
 STEPS, ROUNDS = 20, 5
 RATE = 3e-4  # at 3e-3 one process parts from itself, with 8 micro-batches for 4, by 1e-2 within 20 steps
 NAME = "xmtrain"
-STEADY, TRIES = 0.1, 2
 COLUMNS = ["model", "plan", "predicted_s", "measured_s", "pace", "loss_error", "norm_error", "equal", "note"]
 # Stages, samples, features, schedule; the mesh of a stage lies on the ranks of as many hosts as it needs.
 PLANS = [
@@ -95,23 +94,35 @@ def distance(ours, theirs):
     return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
 
 
-def work_seconds():
-    """What some products and sums take, the mean of all ranks: of the processor's time, as a share of a core runs in bursts."""
-    import torch
-    import torch.distributed as dist
+class Alone:
+    """The model on each rank by itself, on micro-batches of half a plan's size."""
 
-    square, long = torch.ones(256, 256), torch.ones(1 << 20)
-    found = []
-    dist.barrier()
-    for _ in range(9):
-        begin = time.thread_time()
-        for _ in range(4):
-            torch.mm(square, square)
-            long + long
-        found.append(time.thread_time() - begin)
-    mean = torch.tensor(statistics.median(found))
-    dist.all_reduce(mean)
-    return float(mean) / dist.get_world_size()
+    def __init__(self, case, batch, micro_batches, profile):
+        import torch
+        from crossmesh.torch import _probe, plan
+
+        make, loss, _ = case
+        *given, target = half = [value[: len(value) // 2] for value in batch]
+        made = plan(make(), given, profile, loss=loss, target=target, micro_batches=micro_batches, stages=1, hosts=1,
+                    devices_per_host=1)  # fmt: skip
+        self._passes, self._predicted, self._times = _probe.Passes(make(), made, half, torch.optim.AdamW), made.step_seconds, []
+
+    def go_on(self):
+        """Three steps more, without the first."""
+        import torch.distributed as dist
+
+        dist.barrier()
+        self._times += [self._passes.run() for _ in range(3)][1:]
+
+    def pace(self):
+        """How many times as long as predicted a step takes on the slowest rank."""
+        import torch
+        import torch.distributed as dist
+
+        self._passes.close()
+        found = torch.tensor(statistics.median(self._times))
+        dist.all_reduce(found, dist.ReduceOp.MAX)
+        return float(found) / self._predicted
 
 
 class Training:
@@ -166,25 +177,31 @@ def by_plan(entry, micro_batches, profile, kept, case, batches, max_norm, same_s
                     data_parallel=data, tensor_parallel=tensor, schedule=schedule)  # fmt: skip
 
     made = planned(schedule)
-    other = schedule == "1f1b" and stages > 1 and same_stages
-    if other:
+    if schedule == "1f1b" and stages > 1 and same_stages:
         base = planned("eager-1f1b")
         document = {**base.document, "schedule": made.document["schedule"]}
-        del document["digest"]  # it is of the other schedule
         made = dataclasses.replace(base, document=document, schedule=schedule, order=made.order)
-    predicted = [made.step_seconds]
     if torch.distributed.get_rank() == 0:
         with open(kept, "w", encoding="utf-8") as file:
             json.dump(made.document, file)
-        if other:
-            tool = os.path.join(os.path.dirname(os.environ["CROSSMESH_LIBRARY"]), "planner", "cli", "autopar")
-            found = subprocess.run([tool, "simulate", "--json", kept], check=True, stdout=subprocess.PIPE).stdout
-            predicted = [json.loads(found)["step_ns"] * 1e-9]
-    torch.distributed.broadcast_object_list(predicted, 0)
     applied = apply(make(), made)
     optimizer = applied.optimizer(torch.optim.AdamW, lr=RATE)
     clip = functools.partial(applied.clip_grad_norm_, max_norm)
-    return predicted[0], Training(applied.step, clip, optimizer, batches, applied.close)
+    return Training(applied.step, clip, optimizer, batches, applied.close)
+
+
+def predicted_at(pace, path):
+    """The step of a plan, and the plan in its file, whose devices take so many times as long for all they do."""
+    with open(path, encoding="utf-8") as file:
+        document = json.load(file)
+    document.pop("digest", None)  # it is of what the planner made
+    for stage in document["stages"]:
+        stage["seconds"] = {what: pace * seconds for what, seconds in stage["seconds"].items()}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(document, file)
+    tool = os.path.join(os.path.dirname(os.environ["CROSSMESH_LIBRARY"]), "planner", "cli", "autopar")
+    found = subprocess.run([tool, "simulate", "--json", path], check=True, stdout=subprocess.PIPE).stdout
+    return json.loads(found)["step_ns"] * 1e-9
 
 
 def by_torch(kind, case, batches, max_norm):
@@ -250,7 +267,7 @@ def by_torch(kind, case, batches, max_norm):
             (grad.to_local() if hasattr(grad, "to_local") else grad).mul_(torch.clamp(max_norm / (found + 1e-6), max=1.0))
         return found
 
-    return None, Training(step, clip, optimizer, batches)
+    return Training(step, clip, optimizer, batches)
 
 
 def written(entry):
@@ -296,13 +313,13 @@ def references(given):
         json.dump(found, file)
 
 
-def train_by_turns(given, name, entries, case, batches, profile, expected, work_s):
-    """The rows of a model's plans, which all ranks train a few steps at a time; `work_s`: what took as long at the probe."""
+def train_by_turns(given, name, entries, case, batches, profile, expected):
+    """The rows of a model's plans, which all ranks train a few steps at a time."""
     import torch.distributed as dist
     import training_case
 
     rows = {written(entry): {"model": name, "plan": written(entry)} for entry in entries}
-    running, paces = {}, {}
+    running, alone = {}, Alone(case, batches[0], given.micro_batches, profile)
 
     def tried(plan, what):
         try:
@@ -323,23 +340,21 @@ def train_by_turns(given, name, entries, case, batches, profile, expected, work_
         )  # fmt: skip
         made = tried(plan, make)
         if made is not None:
-            predicted, running[plan] = made
-            rows[plan]["predicted_s"] = predicted and f"{predicted:.6g}"
+            running[plan] = made
     for _ in range(ROUNDS):
+        alone.go_on()
         for plan, training in list(running.items()):
-            paces.setdefault(plan, []).append(work_seconds() / work_s)
             tried(plan, functools.partial(training.go_on, STEPS // ROUNDS))
+    pace = alone.pace()
     for plan, training in running.items():
         seconds, losses, norms = training.found()
         errors = distance(losses, expected[0]), distance(norms, expected[1])
-        rows[plan] |= {"measured_s": f"{seconds:.6g}", "pace": f"{statistics.median(paces[plan]):.3f}",
-                       "loss_error": f"{errors[0]:.2e}", "norm_error": f"{errors[1]:.2e}", "equal": max(errors) <= 1e-4}  # fmt: skip
+        rows[plan] |= {"measured_s": f"{seconds:.6g}", "pace": f"{pace:.3f}", "loss_error": f"{errors[0]:.2e}",
+                       "norm_error": f"{errors[1]:.2e}", "equal": max(errors) <= 1e-4}  # fmt: skip
+        if plan not in BY_TORCH and dist.get_rank() == 0:
+            rows[plan]["predicted_s"] = f"{predicted_at(pace, plan_file(given.output, name, plan)):.6g}"
         training.close()
     return list(rows.values())
-
-
-def unsteadiness(rows):
-    return max((abs(float(row["pace"]) - 1) for row in rows if row.get("pace")), default=0.0)
 
 
 def write(path, rows):
@@ -358,6 +373,7 @@ def rank_main(given):
     import torch.distributed as dist
 
     torch.set_num_threads(1)
+    torch.set_flush_denormal(True)  # Llama's gradients come to have such, on which Intel's processors take 5 times as long
     dist.init_process_group("gloo")
     cases = models()
     from crossmesh.torch import probe, shutdown
@@ -381,15 +397,11 @@ def rank_main(given):
         for _, entry in entries:
             turns.setdefault("" if isinstance(entry, str) or entry[0] == 1 else entry[:3], []).append(entry)
         for some in turns.values():
-            tries = []
-            while not tries or (len(tries) < TRIES and unsteadiness(tries[-1]) > STEADY):
-                before = work_seconds()
-                profile = probe(rates, **how, model=case[0](), example_args=args, loss=case[1], target=target,
-                                micro_batches=given.micro_batches, afresh=False)  # fmt: skip
-                work_s = (before + work_seconds()) / 2
-                tries.append(train_by_turns(given, name, some, case, batches, profile, expected[name], work_s))
+            profile = probe(rates, **how, model=case[0](), example_args=args, loss=case[1], target=target,
+                            micro_batches=given.micro_batches, afresh=False)  # fmt: skip
+            rows = train_by_turns(given, name, some, case, batches, profile, expected[name])
             if dist.get_rank() == 0:
-                write(given.output, min(tries, key=unsteadiness))
+                write(given.output, rows)
     shutdown()
     dist.destroy_process_group()
 
@@ -486,9 +498,6 @@ def report(path, build):
     print(f"{len(ours)} pairs, {sum(row['equal'] == 'True' for row in rows)} of {len(rows)} rows equal to one process")
     print("as priced:", errors_of(list(zip(priced, measured))))
     print("with the runtime of the other rows:", errors_of(list(zip(fitted, measured))))
-    steady = [(p, m) for row, p, m in zip(ours, priced, measured) if unsteadiness([row]) <= STEADY]
-    if 0 < len(steady) < len(ours):
-        print(f"as priced, {len(steady)} for which the machine kept its speed:", errors_of(steady))
     for name in dict.fromkeys(row["model"] for row in ours):
         here = {row["plan"]: (p, m) for row, p, m in zip(ours, fitted, measured) if row["model"] == name}
         pick, best = min(here, key=lambda n: here[n][0]), min(here, key=lambda n: here[n][1])

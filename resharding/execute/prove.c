@@ -11,7 +11,10 @@
 
 #include "resharding/execute/execute_private.h"
 
-enum { SLICE = 4 * 1024, PIECE = 256, LINE = 64, MOST_COPIES = 11 };
+enum { SLICE = 4 * 1024, AHEAD = 2, LINE = 64, MOST_COPIES = 11 };
+
+/* For any processor, wherever it lies. */
+typedef uint64_t words_t __attribute__((vector_size(16), aligned(1), may_alias));
 
 /* The range in one piece, packed into the scratch memory if it has none in the tile. */
 static const char *in_one_piece(const xm_view_t *view, const char *buffer, int64_t first,
@@ -26,33 +29,41 @@ static const char *in_one_piece(const xm_view_t *view, const char *buffer, int64
     return scratch;
 }
 
-/* True when they are. Fetches what lies at `next` for the copy after this one. */
-static bool are_equal(const char *one, const char *other, size_t bytes, const char *next)
+/* True when they are. Fetches what lies at `next`, if it is not NULL, and has what lies at
+ * `next_there` ready to be written, for a copy after this one. */
+static bool are_equal(const char *one, const char *other, size_t bytes, const char *next,
+                      const char *next_there)
 {
-    bool equal = true;
+    words_t differ = {0};
+    size_t done = 0;
 
-    for (size_t done = 0; done < bytes && equal; done += PIECE) {
-        for (size_t line = done; next != NULL && line < done + PIECE; line += LINE) {
-            __builtin_prefetch(next + line, 0, 2);
+    for (; bytes - done >= LINE; done += LINE) {
+        if (next != NULL) {
+            __builtin_prefetch(next + done, 0, 2);
+            __builtin_prefetch(next_there + done, 1, 2);
         }
-        equal = memcmp(one + done, other + done, bytes - done < PIECE ? bytes - done : PIECE) == 0;
+        for (size_t at = done; at < done + LINE; at += sizeof(words_t)) {
+            differ |= *(const words_t *)(one + at) ^ *(const words_t *)(other + at);
+        }
     }
-    return equal;
+    return (differ[0] | differ[1]) == 0 && memcmp(one + done, other + done, bytes - done) == 0;
 }
 
 /* `left`: elements from the first one on that are to be copied, by this slice and those after it.
  */
 static bool copy_slice(const xm_view_t *from, const char *from_buffer, const xm_view_t *to,
-                       void *to_buffer, int64_t first, int64_t count, int64_t left)
+                       char *to_buffer, int64_t first, int64_t count, int64_t left)
 {
     char scratch[2][SLICE]; /* longer ones are single elements, which are in one piece */
-    int64_t next = first + count, offset;
-    bool fetches = left >= 2 * count && xm_view_contiguous(from, next, count, &offset);
+    int64_t next = first + AHEAD * count, offset, there;
+    bool fetches = left >= (AHEAD + 1) * count && xm_view_contiguous(from, next, count, &offset) &&
+                   xm_view_contiguous(to, next, count, &there);
 
     xm_view_copy(from, from_buffer, to, to_buffer, first, count);
     return are_equal(in_one_piece(from, from_buffer, first, count, scratch[0]),
                      in_one_piece(to, to_buffer, first, count, scratch[1]),
-                     (size_t)(count * from->element_size), fetches ? from_buffer + offset : NULL);
+                     (size_t)(count * from->element_size), fetches ? from_buffer + offset : NULL,
+                     fetches ? to_buffer + there : NULL);
 }
 
 void xm_executor_copy(xm_executor_t *executor, const xm_view_t *from, const void *from_buffer,

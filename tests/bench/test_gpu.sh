@@ -45,17 +45,18 @@ if [ "$(id -u)" -ne 0 ] || ! command -v busybox >/dev/null; then
 else
     root=$work/root
     UCX_WHEEL=no BUILD_DIR=$BUILD_DIR "$SOURCE_DIR/scripts/gpu-bundle" "$work/bundle" || fail "gpu-bundle"
-    mkdir -p "$root/bin" "$root/dev"
+    mkdir -p "$root/bin" "$root/dev" "$root/proc" "$root/sys"
     tar -C "$root" -xJf "$work/bundle.tar.xz" || fail "unpacking"
     cp "$(command -v busybox)" "$root/bin/busybox"
-    for name in sh dirname grep cut head; do ln -s busybox "$root/bin/$name"; done
+    for name in sh dirname grep cut head timeout; do ln -s busybox "$root/bin/$name"; done
     ldd "$BUILD_DIR/bench/reshard-bench" | grep -o '/[^ ]*/\(libc\|libm\|ld-linux[^/]*\)\.so[^ ]*' | while read -r file; do
         mkdir -p "$root$(dirname "$file")"
         cp -L "$file" "$root$file"
     done
-    chroot "$root" /bin/sh /bundle/gpu.sh --self-check >"$work/said" 2>&1 || fail "self-check: $(cat "$work/said")"
+    inside() { unshare --mount sh -c 'for of in proc sys dev; do mount --rbind "/$of" "$0/$of"; done; exec chroot "$0" "$@"' "$root" "$@"; }
+    inside /bin/sh /bundle/gpu.sh --self-check >"$work/said" 2>&1 || fail "self-check: $(cat "$work/said")"
     rm "$root"/bundle/lib/libhwloc.so.15
-    chroot "$root" /bin/sh /bundle/gpu.sh --self-check >"$work/said" 2>&1 && fail "self-check misses nothing"
+    inside /bin/sh /bundle/gpu.sh --self-check >"$work/said" 2>&1 && fail "self-check misses nothing"
     grep -q 'libhwloc.so.15' "$work/said" || fail "a missing library is not named: $(cat "$work/said")"
 fi
 [ $failures -eq 0 ]

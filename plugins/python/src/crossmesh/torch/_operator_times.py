@@ -178,11 +178,11 @@ def _sizes(plan: Plan, seconds: Seconds, pass_s: float) -> list[tuple[str, str, 
     return found
 
 
-def entries_of(runs: Sequence[tuple[Plan, Seconds, float]]) -> list[dict[str, Any]]:
+def entries_of(runs: Sequence[tuple[Plan, Seconds, float]], times: Sequence[float]) -> list[dict[str, Any]]:
     """Entries of a profile (docs/cluster-profile.md), from the same operators on batches of different sizes, the largest
-    first: what they take beside each other, and a micro-batch's passes without the marks, which take time themselves.
-    Smaller parts than those of the last are taken to go on as between the first and the last."""
-    tables = [_sizes(*run) for run in runs]
+    first: what they take beside each other, and a micro-batch's passes without the marks, which take time themselves; `times`
+    as long for each size. Smaller parts than those of the last are taken to go on as between the first and the last."""
+    tables = [_sizes(made, seconds, pass_s * more) for (made, seconds, pass_s), more in zip(runs, times)]
     if len(tables) > 1:
         beyond = []
         for (*_, large), (kind, of, flops, moved, small), whole in zip(tables[0], tables[-1], tables[0]):

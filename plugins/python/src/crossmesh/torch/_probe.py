@@ -84,8 +84,8 @@ def probe(
     With a `model` and what plan() wants of it, a batch that one device can train on, every rank trains a copy of it too,
     alone and all at once, as apply() runs a plan for one device: the whole batch, and as many micro-batches of two samples,
     and of a number between.
-    What its operators take there, with all that stands between them, replaces the entries of their kinds; all are scaled
-    until the planner predicts the step. Collectives take as much more as one of them adds to the step where they stand
+    What its operators take there, with all that stands between them, replaces the entries of their kinds, scaled
+    until the planner predicts the step of each of these sizes. Collectives take as much more as one of them adds to the step where they stand
     between its operators. Where not `afresh`, `cluster` is what probe() gave without a model.
     Returns the same on all ranks: what `plan(cluster=…)` takes, and json.dump() writes.
     """
@@ -112,24 +112,19 @@ def probe(
             args, wanted = (given, None) if target is None else (given[:-1], given[-1])
             alone = plan(model, args, profile, loss=loss, target=wanted, micro_batches=micro_batches, stages=1, hosts=1,
                          devices_per_host=1)  # fmt: skip
-            passes = _Passes(model, alone, given, optimizer)
+            passes = Passes(model, alone, given, optimizer)
             took = passes.seconds(STEPS / parts * seconds)
             if number == middle:
                 profile["runtime"]["split_factor"] = passes.split_factor()
                 more = passes.more_of_collectives(profile, mesh)
             steps.append((alone, took, passes.close()))
-        entries = entries_of([(alone, operators, took[0] / alone.micro_batches) for alone, took, operators in steps])
         profile["runtime"]["bucket_bytes"] = bucket_bytes(p.nbytes for p in model.parameters() if p.requires_grad)
-        kinds = {(entry["op"], entry["type"]) for entry in entries}
-        profile["op_times"] = [e for e in profile["op_times"] if (e["op"], e.get("type")) not in kinds] + entries
-        scale, update = _fit(profile, *steps[0][:2])
-        for entry in profile["op_times"]:
-            entry["seconds"] *= update if entry["op"] == "update" else scale
+        scales, update = _fit_all(profile, steps)
         for collective in profile.get("collectives", []):
             collective["curve"] = [[nbytes, max(took + more, took / 2)] for nbytes, took in collective["curve"]]
         profile["provenance"] += (
-            f", {scale:.3g} times as long (an update {update:.3g} times), so that {type(model).__name__} takes "
-            f"{sum(steps[0][1]):.6g} s on one of them; between its operators a collective {1e3 * more:+.3g} ms"
+            f", {min(scales):.3g} to {max(scales):.3g} times as long (an update {update:.3g} times), so that {type(model).__name__} "
+            f"takes {sum(steps[0][1]):.6g} s on one of them; between its operators a collective {1e3 * more:+.3g} ms"
         )
     return profile
 
@@ -140,6 +135,24 @@ def _divisors(samples: int, micro_batches: int) -> list[int]:
         return [1]
     most = samples // (FEW * micro_batches)
     return sorted({1, max(n for n in range(1, math.isqrt(most) + 1) if most % n == 0), most})
+
+
+def _fit_all(profile: dict[str, Any], steps: Sequence[tuple[Plan, tuple[float, float], Seconds]]) -> tuple[list[float], float]:
+    """Has the operators of each size of a micro-batch take as many times as long as the planner needs to predict its step, and
+    updates so for the first; returns how many times. What is run as one is priced one by one, with what has no entry, and
+    that is not the same share of a small micro-batch as of a large one."""
+    runs = [(alone, operators, took[0] / alone.micro_batches) for alone, took, operators in steps]
+    scales, update = [1.0] * len(runs), 1.0
+    for last in (False, False, False, True):  # some operators are of one size in all of them, so more than once
+        entries = entries_of(runs, scales)
+        kinds = {(entry["op"], entry["type"]) for entry in entries}
+        profile["op_times"] = [e for e in profile["op_times"] if (e["op"], e.get("type")) not in kinds] + entries
+        if not last:
+            fits = [_fit(profile, alone, took) for alone, took, _ in steps]
+            scales, update = [scale * times for scale, (times, _) in zip(scales, fits)], fits[0][1]
+    for entry in profile["op_times"]:
+        entry["seconds"] *= update if entry["op"] == "update" else 1.0
+    return scales, update
 
 
 def _fit(profile: Mapping[str, Any], alone: Plan, took: tuple[float, float]) -> tuple[float, float]:
@@ -222,7 +235,7 @@ def _cases(
     yield "update", 2 * square, 3 * square * size, update.step
 
 
-class _Passes:
+class Passes:
     """Steps of a copy of the model on this rank, run as plans are."""
 
     def __init__(
@@ -235,6 +248,10 @@ class _Passes:
     def _step(self) -> None:
         self._update.zero_grad()
         self._applied.step(*self._batch)
+
+    def run(self) -> float:
+        """Seconds of a step and its update."""
+        return _once(self._step, self._place) + _once(self._update.step, self._place)
 
     def seconds(self, seconds: float) -> tuple[float, float]:
         """Passes, and the update: the medians of the slowest rank."""
