@@ -122,9 +122,10 @@ def probe(
         scales, update = _fit_all(profile, steps)
         for collective in profile.get("collectives", []):
             collective["curve"] = [[nbytes, max(took + more, took / 2)] for nbytes, took in collective["curve"]]
+        seconds_of = ", ".join(f"{sum(took):.6g} s for {alone.batch}" for alone, took, _ in steps)
         profile["provenance"] += (
             f", {min(scales):.3g} to {max(scales):.3g} times as long (an update {update:.3g} times), so that {type(model).__name__} "
-            f"takes {sum(steps[0][1]):.6g} s on one of them; between its operators a collective {1e3 * more:+.3g} ms"
+            f"takes {seconds_of} samples on one of them; between its operators a collective {1e3 * more:+.3g} ms"
         )
     return profile
 
