@@ -216,7 +216,7 @@ class Gradients:
         if leaf.grad is not None and leaf.grad is parameter.place:
             leaf.grad += grad
         else:
-            leaf.grad = grad if leaf.grad is None else leaf.grad + grad
+            parameter.add(leaf, grad, None)
         if way is not None or parameter.bucket is not None:
             self._arrived(parameter, way, leaf)
 

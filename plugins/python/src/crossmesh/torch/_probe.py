@@ -84,9 +84,9 @@ def probe(
     With a `model` and what plan() wants of it, a batch that one device can train on, every rank trains a copy of it too,
     alone and all at once, as apply() runs a plan for one device: the whole batch, and as many micro-batches of two samples,
     and of a number between.
-    What its operators take there, with all that stands between them, replaces the entries of their kinds, scaled
-    until the planner predicts the step of each of these sizes. Collectives take as much more as one of them adds to the step where they stand
-    between its operators. Where not `afresh`, `cluster` is what probe() gave without a model.
+    What its operators take there, with all that stands between them, replaces the entries of their kinds, scaled until the
+    planner predicts the step of each of these sizes. Collectives take as much more as one of them adds to the step where
+    they stand between its operators. Where not `afresh`, `cluster` is what probe() gave without a model.
     Returns the same on all ranks: what `plan(cluster=…)` takes, and json.dump() writes.
     """
     if isinstance(cluster, Mapping):
