@@ -4,7 +4,8 @@
  * hash is needed; and a slice is compared while both its ends are in the nearest cache, and memory
  * brings those after the next one meanwhile. On one core of a Xeon, 64 MiB at a time, slices so
  * take 1.22 times as long as copying past the caches; with the source of the next one fetched
- * alone, and compared by memcmp(), 1.65.
+ * alone, and compared by memcmp(), 1.65. Between ranks that is up to 2 times, and memcpy() alone
+ * takes as long: what is left is not the comparison, but that a target's lines are fetched.
  */
 #include <inttypes.h>
 #include <string.h>
