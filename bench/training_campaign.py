@@ -12,10 +12,10 @@ tied embeddings), MoE, T5 (cross-attention) and U-Net (skips), which tests/plugi
 each plan beside one process (losses and norms of gradients within 1e-4), and DDP, FSDP and a Megatron plan by torch itself.
 A machine's rates change within seconds, so the plans of a model take turns, some steps each, and the middle step counts:
 pipelines of the same stages, and those of one stage beside torch's own; the model's operators are measured before. The model
-on each rank by itself takes turns with them: how many times as long as predicted that takes (column `pace`) is what the machine's
-speed, and who takes turns there, have changed since, and all that devices do in the plans is predicted to take as many times
-as long. A row for each (model, plan) goes to the CSV when their rounds are over; what has one is not run again. The summary
-at the end is also all that `--report` does.
+on each rank by itself, on as many samples at a time, takes turns with them: how many times as long as predicted that takes
+(column `pace`) is what the machine's speed, and who takes turns there, have changed since, and what devices compute in the
+plans is predicted to take as many times as long. A row for each (model, plan) goes to the CSV when their rounds are over;
+what has one is not run again. The summary at the end is also all that `--report` does.
 """
 import argparse
 import csv
@@ -94,37 +94,6 @@ def distance(ours, theirs):
     return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
 
 
-class Alone:
-    """The model on each rank by itself, on micro-batches of half a plan's size."""
-
-    def __init__(self, case, batch, micro_batches, profile):
-        import torch
-        from crossmesh.torch import _probe, plan
-
-        make, loss, _ = case
-        *given, target = half = [value[: len(value) // 2] for value in batch]
-        made = plan(make(), given, profile, loss=loss, target=target, micro_batches=micro_batches, stages=1, hosts=1,
-                    devices_per_host=1)  # fmt: skip
-        self._passes, self._predicted, self._times = _probe.Passes(make(), made, half, torch.optim.AdamW), made.step_seconds, []
-
-    def go_on(self):
-        """Three steps more, without the first."""
-        import torch.distributed as dist
-
-        dist.barrier()
-        self._times += [self._passes.run() for _ in range(3)][1:]
-
-    def pace(self):
-        """How many times as long as predicted a step takes on the slowest rank."""
-        import torch
-        import torch.distributed as dist
-
-        self._passes.close()
-        found = torch.tensor(statistics.median(self._times))
-        dist.all_reduce(found, dist.ReduceOp.MAX)
-        return float(found) / self._predicted
-
-
 class Training:
     """The steps of one way to train, some at a time: others may take turns with it."""
 
@@ -190,13 +159,29 @@ def by_plan(entry, micro_batches, profile, kept, case, batches, max_norm, same_s
     return Training(applied.step, clip, optimizer, batches, applied.close)
 
 
+def by_one_device(case, batch, parts, micro_batches, profile):
+    """The model on each rank by itself, on one of so many parts of the batch; and what a step is predicted to take."""
+    import torch
+    from crossmesh.torch import plan
+    from crossmesh.torch._apply import apply_alone
+
+    make, loss, _ = case
+    *given, target = part = [value[: len(value) // parts] for value in batch]
+    made = plan(make(), given, profile, loss=loss, target=target, micro_batches=micro_batches, stages=1, hosts=1,
+                devices_per_host=1)  # fmt: skip
+    applied = apply_alone(make(), made, torch.device("cpu"))
+    optimizer = applied.optimizer(torch.optim.AdamW, lr=RATE)
+    return Training(applied.step, lambda: 0.0, optimizer, itertools.repeat(part), applied.close), made.step_seconds
+
+
 def predicted_at(pace, path):
-    """The step of a plan, and the plan in its file, whose devices take so many times as long for all they do."""
+    """The step of a plan, and the plan in its file, whose devices take so many times as long for all they compute. Gradients
+    go by curves that were measured at another time."""
     with open(path, encoding="utf-8") as file:
         document = json.load(file)
     document.pop("digest", None)  # it is of what the planner made
     for stage in document["stages"]:
-        stage["seconds"] = {what: pace * seconds for what, seconds in stage["seconds"].items()}
+        stage["seconds"] = {what: seconds * (1 if what == "sync" else pace) for what, seconds in stage["seconds"].items()}
     with open(path, "w", encoding="utf-8") as file:
         json.dump(document, file)
     tool = os.path.join(os.path.dirname(os.environ["CROSSMESH_LIBRARY"]), "planner", "cli", "autopar")
@@ -313,13 +298,15 @@ def references(given):
         json.dump(found, file)
 
 
-def train_by_turns(given, name, entries, case, batches, profile, expected):
-    """The rows of a model's plans, which all ranks train a few steps at a time."""
+def train_by_turns(given, name, entries, parts, case, batches, profile, expected):
+    """The rows of a model's plans, which all ranks train a few steps at a time; devices have one of so many parts of a
+    micro-batch."""
     import torch.distributed as dist
     import training_case
 
     rows = {written(entry): {"model": name, "plan": written(entry)} for entry in entries}
-    running, alone = {}, Alone(case, batches[0], given.micro_batches, profile)
+    running = {}
+    alone, once = by_one_device(case, batches[0], parts, given.micro_batches, profile)
 
     def tried(plan, what):
         try:
@@ -342,10 +329,11 @@ def train_by_turns(given, name, entries, case, batches, profile, expected):
         if made is not None:
             running[plan] = made
     for _ in range(ROUNDS):
-        alone.go_on()
+        alone.go_on(3)
         for plan, training in list(running.items()):
             tried(plan, functools.partial(training.go_on, STEPS // ROUNDS))
-    pace = alone.pace()
+    pace = alone.found()[0] / once
+    alone.close()
     for plan, training in running.items():
         seconds, losses, norms = training.found()
         errors = distance(losses, expected[0]), distance(norms, expected[1])
@@ -396,10 +384,11 @@ def rank_main(given):
         turns = {}
         for _, entry in entries:
             turns.setdefault("" if isinstance(entry, str) or entry[0] == 1 else entry[:3], []).append(entry)
-        for some in turns.values():
+        for shape, some in turns.items():
+            parts = math.prod(shape[1:]) if shape else max(1, given.hosts * given.each // given.micro_batches)
             profile = probe(rates, **how, model=case[0](), example_args=args, loss=case[1], target=target,
                             micro_batches=given.micro_batches, afresh=False)  # fmt: skip
-            rows = train_by_turns(given, name, some, case, batches, profile, expected[name])
+            rows = train_by_turns(given, name, some, parts, case, batches, profile, expected[name])
             if dist.get_rank() == 0:
                 write(given.output, rows)
     shutdown()

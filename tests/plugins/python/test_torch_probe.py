@@ -2,6 +2,7 @@
 """crossmesh.torch.probe(): what it adds to a profile is complete, the same on all ranks, and what plan() counts with."""
 
 import copy
+import itertools
 import os
 import re
 import time
@@ -126,6 +127,10 @@ def uneven(rank):
         raise AssertionError("three ranks are not two on each host")
     except ValueError as error:
         assert str(error) == "3 ranks are not 2 on each host", error
+    # Each time another rank is slow: so is every step, though on no rank most of them.
+    calls = itertools.count()
+    took = _probe._step_seconds(lambda: time.sleep(0.1 * (next(calls) % 3 == rank)), 1e-3, torch.device("cpu"))
+    assert took >= 0.1, took
     dist.barrier()  # a rank that leaves at once is missed by those that still connect
     torch_case.leave()
 

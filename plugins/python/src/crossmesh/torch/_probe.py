@@ -40,6 +40,7 @@ __all__ = ["probe"]
 
 SIZES = (4, 32, 128, 512, 2048)  # rows and columns of operators' tensors
 SMALLEST, LEAST = 1024, 5
+LEAST_STEPS = 9
 PRODUCT = 256  # rows and columns of what is multiplied between
 WORK = 6e-3  # seconds between collectives: layers take such, after which threads sleep and caches are cold
 MEETINGS = 20  # runs of a collective at least: each waits for the last of its ranks
@@ -250,13 +251,10 @@ class Passes:
         self._update.zero_grad()
         self._applied.step(*self._batch)
 
-    def run(self) -> float:
-        """Seconds of a step and its update."""
-        return _once(self._step, self._place) + _once(self._update.step, self._place)
-
     def seconds(self, seconds: float) -> tuple[float, float]:
-        """Passes, and the update: the medians of the slowest rank."""
-        return _seconds(self._step, seconds, self._place), _seconds(self._update.step, seconds / 10, self._place)
+        """Passes, and the update."""
+        passes = _step_seconds(self._step, seconds, self._place)
+        return passes, _step_seconds(self._update.step, seconds / 10, self._place)
 
     def split_factor(self) -> float:
         return split_factor(self._applied, self._step, 2 * LEAST + 1, functools.partial(_finish, self._place))
@@ -475,10 +473,18 @@ def _hidden(nbytes: int, seconds: float, place: torch.device) -> float:
 
 
 def _seconds(run: Callable[[], object], seconds: float, place: torch.device) -> float:
-    """What a run takes on the slowest rank: the median of as many runs as fit into the time, as many on all ranks."""
+    """The slowest rank's median of as many runs as fit into the time, as many on all ranks."""
     found = torch.tensor(statistics.median(_samples(run, seconds, place, LEAST)))
     dist.all_reduce(found, dist.ReduceOp.MAX)
     return float(found)
+
+
+def _step_seconds(run: Callable[[], object], seconds: float, place: torch.device) -> float:
+    """What a step takes: the median of what the slowest rank does each time. All wait for it, and it is seldom the same one."""
+    found = torch.tensor(_samples(run, seconds, place, LEAST_STEPS))
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    middle: float = statistics.median(found.tolist())
+    return middle
 
 
 def _meeting_seconds(run: Callable[[], object], seconds: float, place: torch.device, work: Callable[[], object]) -> float:
