@@ -12,10 +12,10 @@ tied embeddings), MoE, T5 (cross-attention) and U-Net (skips), which tests/plugi
 each plan beside one process (losses and norms of gradients within 1e-4), and DDP, FSDP and a Megatron plan by torch itself.
 A machine's rates change within seconds, so the plans of a model take turns, some steps each, and the middle step counts:
 pipelines of the same stages, and those of one stage beside torch's own; the model's operators are measured before. The model
-on each rank by itself, on as many samples at a time, takes turns with them: how many times as long as predicted that takes
-(column `pace`) is what the machine's speed, and who takes turns there, have changed since, and what devices compute in the
-plans is predicted to take as many times as long. A row for each (model, plan) goes to the CSV when their rounds are over;
-what has one is not run again. The summary at the end is also all that `--report` does.
+on each rank by itself, with a device's part of a micro-batch at a time, takes turns with them: how many times as long as
+predicted that takes (column `pace`) is what the machine's speed, and who takes turns there, have changed since, and what
+devices compute in the plans is predicted to take as many times as long. A row for each (model, plan) goes to the CSV when
+their rounds are over; what has one is not run again. The summary at the end is also all that `--report` does.
 """
 import argparse
 import csv

@@ -113,7 +113,7 @@ def probe(
             args, wanted = (given, None) if target is None else (given[:-1], given[-1])
             alone = plan(model, args, profile, loss=loss, target=wanted, micro_batches=micro_batches, stages=1, hosts=1,
                          devices_per_host=1)  # fmt: skip
-            passes = Passes(model, alone, given, optimizer)
+            passes = _Passes(model, alone, given, optimizer)
             took = passes.seconds(STEPS / parts * seconds)
             if number == middle:
                 profile["runtime"]["split_factor"] = passes.split_factor()
@@ -237,7 +237,7 @@ def _cases(
     yield "update", 2 * square, 3 * square * size, update.step
 
 
-class Passes:
+class _Passes:
     """Steps of a copy of the model on this rank, run as plans are."""
 
     def __init__(
