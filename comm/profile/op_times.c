@@ -14,6 +14,8 @@
 
 enum { NAME_LENGTH = 31 };
 
+#define ALIKE 0.02 /* shares of what is not cut, as a scale or labels, are less */
+
 /* Checks an entry; one without work could be compared with nothing. */
 xm_status_t xm_op_time_check(const char *name, const xm_op_time_t *entry)
 {
@@ -105,8 +107,31 @@ static void add(place_t *place, double at, double seconds)
     place->seconds += (seconds - place->seconds) / ++place->count;
 }
 
+/* The nearest below and above some size. */
+typedef struct {
+    place_t below, above;
+} nearest_t;
+
+static void look_at(nearest_t *nearest, double best, double at, double seconds)
+{
+    if (at <= best) {
+        add(&nearest->below, at, seconds);
+    } else if (nearest->above.count == 0 || at == nearest->above.at) {
+        add(&nearest->above, at, seconds);
+    }
+}
+
+/* Parts of one operator compute about as much on each byte, whatever it is cut into. */
+static bool is_alike(const xm_op_time_t *entry, double flops, double bytes)
+{
+    double a = entry->flops * bytes, b = flops * entry->bytes;
+
+    return fabs(a - b) <= ALIKE * fmax(a, b);
+}
+
 /* Looks for entries of this very size, and for the nearest below and above, in one pass over the
- * sorted list. */
+ * sorted list. A kind has operators of several speeds, as gradients are of anything: those that
+ * are alike come before others where they are on both sides. */
 double xm_op_times_seconds(const xm_op_time_t *entries, size_t count,
                            const xm_cluster_device_t *device, const char *op, xm_number_t number,
                            double flops, double bytes)
@@ -114,7 +139,8 @@ double xm_op_times_seconds(const xm_op_time_t *entries, size_t count,
     const double best = xm_cluster_device_roofline(device, number, flops, bytes);
     const double written[] = {xm_curve_rounded(flops), xm_curve_rounded(bytes)};
     const xm_number_t counts = entries_for(entries, count, op, number);
-    place_t same = {0}, below = {0}, above = {0};
+    nearest_t any = {0}, alike = {0}, *nearest = &any;
+    place_t same = {0};
 
     for (size_t i = 0; i < count && best > 0; ++i) {
         double at;
@@ -126,22 +152,23 @@ double xm_op_times_seconds(const xm_op_time_t *entries, size_t count,
         if (entries[i].flops == written[0] && entries[i].bytes == written[1]) {
             add(&same, at, entries[i].seconds);
         }
-        if (at <= best) {
-            add(&below, at, entries[i].seconds);
-        } else if (above.count == 0 || at == above.at) {
-            add(&above, at, entries[i].seconds);
-        } else {
-            break;
+        look_at(&any, best, at, entries[i].seconds);
+        if (is_alike(&entries[i], flops, bytes)) {
+            look_at(&alike, best, at, entries[i].seconds);
         }
     }
     if (same.count > 0) {
         return same.seconds;
     }
-    if (below.count == 0 || above.count == 0) {
-        const place_t *end = below.count > 0 ? &below : &above;
+    if (alike.below.count > 0 && alike.above.count > 0) {
+        nearest = &alike;
+    }
+    if (nearest->below.count == 0 || nearest->above.count == 0) {
+        const place_t *end = nearest->below.count > 0 ? &nearest->below : &nearest->above;
 
         return end->count > 0 ? best * end->seconds / end->at : best;
     }
-    return below.seconds +
-           (above.seconds - below.seconds) * (best - below.at) / (above.at - below.at);
+    return nearest->below.seconds + (nearest->above.seconds - nearest->below.seconds) *
+                                        (best - nearest->below.at) /
+                                        (nearest->above.at - nearest->below.at);
 }

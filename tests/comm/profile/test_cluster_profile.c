@@ -463,6 +463,30 @@ START_TEST(measured_operators_arrive)
 }
 END_TEST
 
+/* A kind has operators of several speeds. Of a part of one its own larger and smaller parts tell
+ * the time, though one of another speed is nearer; where there are none on one side, all tell. */
+START_TEST(parts_of_an_operator_tell_of_it)
+{
+    xm_cluster_profile_t *profile;
+
+    ck_assert_xm_ok(parse(
+        edited(" \"nic\"",
+               " \"op_times\": [\n"
+               "{\"op\": \"gradient\", \"flops\": 8e9, \"bytes\": 8.08e9, \"seconds\": 9},\n"
+               "{\"op\": \"gradient\", \"flops\": 1e9, \"bytes\": 1e9, \"seconds\": 2},\n"
+               "{\"op\": \"gradient\", \"flops\": 0, \"bytes\": 5e9, \"seconds\": 500},\n"
+               "{\"op\": \"gradient\", \"flops\": 0, \"bytes\": 3e9, \"seconds\": 300}], \"nic\""),
+        &profile));
+    ck_assert_double_eq_tol(
+        xm_cluster_profile_op_seconds(profile, "gradient", XM_NUMBER_ANY, 4e9, 4e9), 5, 0.1);
+    ck_assert_double_eq_tol(
+        xm_cluster_profile_op_seconds(profile, "gradient", XM_NUMBER_ANY, 0, 4e9), 400, 0.1);
+    ck_assert_double_gt(xm_cluster_profile_op_seconds(profile, "gradient", XM_NUMBER_ANY, 2e9, 4e9),
+                        300);
+    xm_cluster_profile_destroy(profile);
+}
+END_TEST
+
 START_TEST(bad_collectives_name_the_entry)
 {
     static const struct {
@@ -748,6 +772,7 @@ int main(void)
                         (int)(sizeof(refused) / sizeof(refused[0])));
     tcase_add_test(tcase, what_version_2_added_arrives);
     tcase_add_test(tcase, measured_operators_arrive);
+    tcase_add_test(tcase, parts_of_an_operator_tell_of_it);
     tcase_add_test(tcase, bad_collectives_name_the_entry);
     tcase_add_test(tcase, other_documents_are_refused);
     tcase_add_test(tcase, hosts_may_differ_and_share_uplinks);
