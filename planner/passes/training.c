@@ -30,6 +30,7 @@ typedef struct expansion {
     /* Lists for one backward operator: see reading_t; the operands that its results are gradients
      * of, and its results. */
     int *terms, *operands, *differentiates, *made;
+    int *none; /* of as many terms, nothing is touched */
 } expansion_t;
 
 /* Adam keeps two moments; 16-bit weights have them, and a master copy, in 32 bits. */
@@ -96,6 +97,8 @@ static xm_status_t add_backward(expansion_t *x, int op, ap_op_kind_t kind, readi
     params.repeat = forward->repeat;
     params.forward = op;
     params.differentiates = x->differentiates;
+    /* Where the result takes an operand's place, its gradient takes that of the result's. */
+    params.touched = ap_op_passes_on(forward) ? x->none : NULL;
     return status == XM_OK ? ap_graph_add_op_by_rule(x->graph, &params, &rule, made) : status;
 }
 
@@ -389,12 +392,16 @@ xm_status_t ap_training_expand(const ap_graph_t *forward, ap_optimizer_t optimiz
     x.operands = xm_arena_get(&arena, 2 * (most + 1), sizeof(int));
     x.differentiates = xm_arena_get(&arena, most + 1, sizeof(int));
     x.made = xm_arena_get(&arena, most + 1, sizeof(int));
+    x.none = xm_arena_get(&arena, 2 * (most + 1), sizeof(int));
     if (arena.failed) {
         status = XM_NO_MEMORY("%d gradients", ap_graph_tensors(forward));
         goto release;
     }
     for (int t = 0; t < x.forward_tensors; ++t) {
         x.gradient[t] = -1;
+    }
+    for (size_t t = 0; t < 2 * (most + 1); ++t) {
+        x.none[t] = AP_TOUCHES_NONE;
     }
     ap_graph_learning(forward, x.needs);
     status = add_backward_phase(&x);

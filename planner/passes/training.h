@@ -12,7 +12,7 @@
  *    operands; a broadcast operand sums over what it lacks;
  *  - layer norm: one operator for the gradients of input, scale and shift; softmax, cross entropy
  * and embedding: one operator; split: a concatenation; reduce and reshape: the reverse movement,
- * for each operand;
+ * for each operand, which touches nothing where forward nothing is touched;
  *  - custom: per operand one operator on the gradient of the first result that has one and, unless
  * linear, on the operands, with as many FLOPs as forward.
  *

@@ -334,6 +334,30 @@ START_TEST(custom_operators_have_derivatives)
 }
 END_TEST
 
+/* What takes its operand's place moves nothing, and neither does its gradient. */
+START_TEST(gradients_of_views_move_nothing)
+{
+    static const int none[] = {AP_TOUCHES_NONE, AP_TOUCHES_NONE};
+    ap_op_params_t params = AP_OP_PARAMS_INIT;
+    int w, x, y, z;
+    ap_graph_t *graph = small_graph(&w, &x);
+
+    params.kind = AP_OP_RESHAPE;
+    params.name = "view";
+    params.rule = "ab->ba";
+    params.operand_count = 1;
+    params.operands = &w;
+    params.result_dtype = AP_DTYPE_F32;
+    params.touched = none;
+    ck_assert_xm_ok(ap_graph_add_op(graph, &params, &y));
+    z = add_op(graph, AP_OP_RESHAPE, "copy", "ab->ba", NULL, &y, 1, AP_DTYPE_F32);
+    graph = expand_small(graph, z);
+    ck_assert(ap_op_passes_on(find_op(graph, "d_w.view")));
+    ck_assert(!ap_op_passes_on(find_op(graph, "d_view.copy")));
+    ap_graph_destroy(graph);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("training");
@@ -349,6 +373,7 @@ int main(void)
     tcase_add_test(tcase, concatenations_give_every_operand_its_part);
     tcase_add_test(tcase, splits_may_have_unused_parts);
     tcase_add_test(tcase, custom_operators_have_derivatives);
+    tcase_add_test(tcase, gradients_of_views_move_nothing);
     suite_add_tcase(suite, tcase);
     return xm_test_run(suite);
 }
