@@ -21,6 +21,7 @@ import plan_case
 import ranks
 import torch_case
 from crossmesh import errors
+from crossmesh._stage_planner import Work, training_works
 from crossmesh.torch import _redistribute, apply, plan
 from crossmesh.torch._export import export_program
 from crossmesh.torch._operators import Local
@@ -180,6 +181,36 @@ class Export(unittest.TestCase):
             dropping = any("dropout" in o.name for o in program.operators)
             near = {"rtol": 0.3, "atol": 0.0} if dropping else {}
             torch.testing.assert_close(values[program.loss], expected.detach(), **near)
+
+    def test_what_the_planner_prices(self):
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.in_proj, self.scale = nn.Linear(8, 24), nn.Parameter(torch.ones(2))
+
+            def forward(self, x):
+                q, k, v = self.in_proj(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+                return functional.scaled_dot_product_attention(q * self.scale[:, None, None], k, v).exp().sum()
+
+        program = export(Model(), torch.randn(2, 5, 8))
+        works = training_works(program.to_graph())
+        assert set(works) == {operator.name for operator in program.operators}
+        found = {}
+        for operator in program.operators:
+            found.setdefault(operator.kind if not operator.view else "view", []).append(works[operator.name])
+        elements, flops = 2 * 2 * 5 * 4, 2 * 2 * 2 * 2 * 5 * 5 * 4
+        # Its input has no gradient.
+        ((own, backward),) = found["einsum"]
+        assert own == Work("einsum", "float32", 2 * 10 * 8 * 24, 4 * (10 * 8 + 24 * 8 + 10 * 24)) and backward == [own]
+        # Query, key and value have one each, of the result's and all three.
+        ((own, backward),) = found["custom"]
+        assert own == Work("custom", "float32", flops, 4 * 4 * elements) and backward == [Work("gradient", "float32", flops, 4 * 5 * elements)] * 3
+        # Both operands of a product; the bias is linear, and summed.
+        product, exp = (works[o.name] for o in program.operators if o.kind == "elementwise" and not o.linear)
+        assert [work.kind for work in product[1]] == ["gradient"] * 2 and exp[1] == [Work("gradient", "float32", 2 * elements, 4 * 3 * elements)]
+        assert [work.kind for own, backward in found["elementwise"] for work in backward].count("reduce") == 1
+        # Views, and gradients of them, touch nothing.
+        assert found["view"] and all(work.nbytes == 0 for own, backward in found["view"] for work in (own, *backward))
 
     def test_what_is_refused(self):
         ids = torch.zeros(2, 4, dtype=torch.long)

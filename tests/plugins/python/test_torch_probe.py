@@ -36,8 +36,7 @@ def predicts(profile, made, batch, common):
     for size, measured in sizes.items():
         given = {**common, "target": common["target"][:size]}
         alone = plan(made, (batch[:size],), profile, stages=1, hosts=1, devices_per_host=1, **given)
-        # A small step's update, which takes what the whole batch's does, is a large part of it.
-        most = 0.02 if size == 32 else 0.1
+        most = 0.02 if size == 32 else 0.05  # what is of one size in all has one time
         assert abs(alone.step_seconds / measured - 1) < most, (size, alone.step_seconds, measured)
 
 
@@ -129,8 +128,8 @@ def uneven(rank):
         assert str(error) == "3 ranks are not 2 on each host", error
     # Each time another rank is slow: so is every step, though on no rank most of them.
     calls = itertools.count()
-    took = _probe._step_seconds(lambda: time.sleep(0.1 * (next(calls) % 3 == rank)), 1e-3, torch.device("cpu"))
-    assert took >= 0.1, took
+    took = _probe._step_samples(lambda: time.sleep(0.1 * (next(calls) % 3 == rank)), 1e-3, torch.device("cpu"))
+    assert len(took) == 3 and min(took) >= 0.1, took
     dist.barrier()  # a rank that leaves at once is missed by those that still connect
     torch_case.leave()
 

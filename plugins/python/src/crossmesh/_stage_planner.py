@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from ctypes import c_int64
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,54 @@ class Options:
     recompute: str = "off"
     zero: int = 0
     time_limit: float = 0.0
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one run of an operator computes, and moves; by these the planner looks it up in a profile's times of operators."""
+
+    kind: str
+    dtype: str  # the widest of its operands
+    flops: float
+    nbytes: float
+
+
+def training_works(document: Mapping[str, Any]) -> dict[str, tuple[Work, list[Work]]]:
+    """By the name of each operator of a forward graph (docs/graph.md): its work, and that of its backward pass, on one
+    device."""
+    with Handles() as stack:
+        text = json.dumps(document).encode()
+        graph = stack.made("ap_graph_destroy", lib.ap_json_from_text, text, len(text), b"the model")
+        lib.ap_frontend_train(_abi.AP_OPTIMIZER_ADAM, graph)
+        step = json.loads(text_of(lib.ap_json_text(graph)))
+    dtypes = {tensor["name"]: tensor["dtype"] for tensor in step["tensors"]}
+    found: dict[str, tuple[Work, list[Work]]] = {}
+    for op in step["ops"]:
+        for n in range(len(op["rule"].partition("->")[2].split(","))):
+            dtypes[op["name"] + (f".{n}" if n else "")] = op["dtype"]
+        read = [dtypes[name] for name in op["operands"] or [op["name"]]]
+        work = Work(op["kind"], max(read, key=lambda dtype: ("int" not in dtype, _bits(dtype))), op["flops"], _moved(op, dtypes))
+        if "forward" in op:
+            found[op["forward"]][1].append(work)
+        elif op.get("phase", "forward") == "forward":
+            found[op["name"]] = work, []
+    return found
+
+
+def _bits(dtype: str) -> int:
+    return int(dtype.lstrip("abcdefghijklmnopqrstuvwxyz"))
+
+
+def _moved(op: Mapping[str, Any], dtypes: Mapping[str, str]) -> float:
+    operands, _, results = op["rule"].partition("->")
+    terms = [*operands.split(","), *results.split(",")]
+    names = [*op["operands"], *[op["name"]] * (len(terms) - len(op["operands"]))]
+    sizes: list[float] = [
+        math.prod(op["sizes"][letter] for letter in term if letter not in "()") * _bits(dtypes[name]) / 8
+        for term, name in zip(terms, names)
+    ]
+    touched: Iterable[int] = op.get("touched", range(len(terms)))
+    return sum(sizes[like] for like in touched if like >= 0)
 
 
 def _layering(layers: int | str | None) -> Layering:

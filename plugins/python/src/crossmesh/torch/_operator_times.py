@@ -5,6 +5,8 @@ executor's own work too, is the first one's."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,16 +14,30 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .._stage_planner import Work, training_works
 from ._apply import Applied
-from ._describe import dtype_name
-from ._operators import Operator, elements
+from ._operators import Operator
+from ._partition import StageModule
 from ._plan import Plan
 
 __all__ = ["collective_seconds", "entries_of", "operator_seconds", "split_factor"]
 
 Marks = list[tuple[float, int]]
 Seconds = Mapping[str, tuple[float, float]]
-LEAST_BYTES = 4096
+Row = tuple[Work, float]  # and its time
+
+
+@contextlib.contextmanager
+def _runs(module: StageModule, around: Callable[[int, Any], Any]) -> Iterator[None]:
+    """For a while each operator's run, by its number, is another one around it."""
+    runs = [entry.run for entry in module._steps]
+    for number, entry in enumerate(module._steps):
+        entry.run = around(number, entry.run)
+    try:
+        yield
+    finally:
+        for run, entry in zip(runs, module._steps):
+            entry.run = run
 
 
 def operator_seconds(applied: Applied, step: Callable[[], object], count: int) -> Seconds:
@@ -52,12 +68,14 @@ def operator_seconds(applied: Applied, step: Callable[[], object], count: int) -
 
         return whole
 
-    for number, entry in enumerate(module._steps):
-        entry.run = marked(number, entry.run)
-    setattr(module, "forward_pass", ended(0, module.forward_pass))
-    setattr(module, "backward_pass", ended(1, module.backward_pass))
-    for _ in range(count):
-        step()
+    passes = module.forward_pass, module.backward_pass
+    setattr(module, "forward_pass", ended(0, passes[0]))
+    setattr(module, "backward_pass", ended(1, passes[1]))
+    with _runs(module, marked):
+        for _ in range(count):
+            step()
+    setattr(module, "forward_pass", passes[0])
+    setattr(module, "backward_pass", passes[1])
     dist.all_reduce(spent)
     spent /= count * applied.plan.micro_batches * dist.get_world_size()
     return {entry.key: (there, back) for entry, (there, back) in zip(module._steps, spent.tolist())}
@@ -92,6 +110,19 @@ def split_factor(applied: Applied, step: Callable[[], object], count: int, finis
     return max(1.0, float(factor) / size)
 
 
+def _evenly(names: Sequence[str], seconds: Seconds, each: float) -> set[tuple[int, int]]:
+    """About every `each` seconds of a micro-batch an operator, by number and direction: the same ones on all ranks."""
+    count = len(names)
+    passes = [(n, 0) for n in range(count)] + [(n, 1) for n in reversed(range(count))]
+    found, since = set(), 0.0
+    for number, way in passes:
+        since += seconds[names[number]][way]
+        if since >= each:
+            found.add((number, way))
+            since = 0.0
+    return found or {passes[-1]}
+
+
 def collective_seconds(
     applied: Applied, step: Callable[[], float], count: int, each: float, move: Callable[[], object]
 ) -> float:
@@ -99,11 +130,12 @@ def collective_seconds(
     seconds of forward and backward passes, and of as many without, which take turns, on the slowest rank. Ranks wait for
     each other there, who have come at times of their own, and what follows finds its data gone from the nearest caches."""
     module = applied.stages[0]
-    spent, moves, active, every = torch.zeros(2, count), 0, False, 1
+    spent, moves, active = torch.zeros(2, count), 0, False
+    places = _evenly([entry.key for entry in module._steps], operator_seconds(applied, step, count), each)
 
-    def pause(number: int) -> None:
+    def pause(place: tuple[int, int]) -> None:
         nonlocal moves
-        if active and number % every == 0:
+        if active and place in places:
             moves += 1
             with torch.no_grad():
                 move()
@@ -111,37 +143,22 @@ def collective_seconds(
     def followed(number: int, run: Any) -> Any:
         def begin(parts: Any, local: Any) -> torch.Tensor:
             made: torch.Tensor = run(parts, local)
-            pause(number)
+            pause((number, 0))
             if made.requires_grad:
-                made.register_hook(lambda _: pause(number))
+                made.register_hook(lambda _: pause((number, 1)))
             return made
 
         return begin
 
-    alone = torch.tensor(step())
-    dist.all_reduce(alone, dist.ReduceOp.MAX)
-    passed = 2 * len(module._steps) * applied.plan.micro_batches
-    every = max(1, round(each * passed / float(alone)))
-    runs = [entry.run for entry in module._steps]
-    for number, entry in enumerate(module._steps):
-        entry.run = followed(number, entry.run)
-    for n in range(count):
-        for active in (False, True):
-            dist.barrier()
-            spent[int(active), n] = step()
-    for run, entry in zip(runs, module._steps):
-        entry.run = run
+    with _runs(module, followed):
+        for n in range(count):
+            for active in (False, True):
+                dist.barrier()
+                spent[int(active), n] = step()
     found = spent.median(dim=1).values
     dist.all_reduce(found, dist.ReduceOp.MAX)
     without, with_them = map(float, found)
     return (with_them - without) * count / max(moves, 1)
-
-
-def _bytes(operator: Operator, gradient: bool) -> float:
-    """What is read and written; for a gradient the operands once more."""
-    shapes = [[elements([operator.sizes[letter] for letter in letters]) for letters in o.term] for o in operator.planned]
-    read = sum(elements(shape) for shape in shapes)
-    return float((read * (1 + gradient) + elements(operator.shape)) * operator.dtype.itemsize)
 
 
 def _shared(operators: Sequence[Operator], seconds: Seconds) -> Iterator[tuple[Operator, float, float]]:
@@ -158,23 +175,26 @@ def _shared(operators: Sequence[Operator], seconds: Seconds) -> Iterator[tuple[O
             joined = []
 
 
-def _sizes(plan: Plan, seconds: Seconds, pass_s: float) -> list[tuple[str, str, float, float, float]]:
-    """(kind, type, FLOPs, bytes, seconds), which are `pass_s` together; the time of a view, or of one that does next to
-    nothing, is that of the operator before it."""
-    found: list[tuple[str, str, float, float, float]] = []
-    scale = pass_s / sum(there + back for there, back in seconds.values())
+def _rows(plan: Plan, seconds: Seconds, pass_s: float) -> dict[tuple[str, int], Row]:
+    """By operator what it and its backward pass, as the planner has them, take of a micro-batch's `pass_s`; the time of a
+    view is that of the operator before it."""
+    works, found = training_works(plan.program.to_graph()), {}
+    scale, last = pass_s / sum(there + back for there, back in seconds.values()), None
     for operator, there, back in _shared([placed.operator for placed in plan.stages[0].operators], seconds):
         there, back = scale * there, scale * back
-        if operator.view or operator.kind == "reduce" or not operator.dtype.is_floating_point or _bytes(operator, False) < LEAST_BYTES:
-            if found:
-                found[-1] = (*found[-1][:4], found[-1][4] + there + back)
+        own, backward = works[operator.name]
+        if operator.view or "float" not in own.dtype or own.nbytes == 0:
+            if last is not None:
+                found[last] = found[last][0], found[last][1] + there + back
             continue
-        kind = dtype_name(operator.dtype)
-        # The gradient of a product is products, of which there are as many as of operands.
-        if operator.kind != "einsum" and not operator.linear and back > 0:
-            found.append(("gradient", kind, operator.flops, _bytes(operator, True), back))
-        each = (there + back) / 3 if operator.kind == "einsum" and back > 0 else there
-        found.append((operator.kind, kind, operator.flops, _bytes(operator, False), each))
+        # The gradient of a product is products, of as many operands as have one; of others it is found at once for all.
+        others = [work for work in backward if work.kind != own.kind]
+        alike = 1 + len(backward) - len(others)
+        moved = sum(work.nbytes for work in others)
+        parts = [(own, (there + back) / alike if alike > 1 else there), *((w, back * w.nbytes / moved) for w in others)]
+        for number, (work, part) in enumerate(parts):
+            last = operator.name, number
+            found[last] = work, part
     return found
 
 
@@ -182,18 +202,18 @@ def entries_of(runs: Sequence[tuple[Plan, Seconds, float]], times: Sequence[floa
     """Entries of a profile (docs/cluster-profile.md), from the same operators on batches of different sizes, the largest
     first: what they take beside each other, and a micro-batch's passes without the marks, which take time themselves; `times`
     as long for each size. Smaller parts than those of the last are taken to go on as between the first and the last."""
-    tables = [_sizes(made, seconds, pass_s * more) for (made, seconds, pass_s), more in zip(runs, times)]
-    if len(tables) > 1:
-        beyond = []
-        for (*_, large), (kind, of, flops, moved, small), whole in zip(tables[0], tables[-1], tables[0]):
-            share = moved / whole[3]
-            floor = (small - share * large) / (1 - share) if share < 1 else small
-            beyond.append((kind, of, flops / 8, moved / 8, max(floor + (small - floor) / 8, small / 8)))
-        tables.append(beyond)
-    alike: dict[tuple[str, str, float, float], list[float]] = {}
-    for *key, seconds in (row for table in tables for row in table):
-        alike.setdefault(tuple(key), []).append(seconds)  # type: ignore[arg-type]
+    tables = [_rows(made, seconds, pass_s * more) for (made, seconds, pass_s), more in zip(runs, times)]
+    rows = [row for table in tables for row in table.values()]
+    for key in [key for key in tables[0] if key in tables[-1]] if len(tables) > 1 else ():
+        (whole, large), (work, small) = tables[0][key], tables[-1][key]
+        share = work.nbytes / whole.nbytes
+        floor = (small - share * large) / (1 - share) if share < 1 else small
+        eighth = dataclasses.replace(work, flops=work.flops / 8, nbytes=work.nbytes / 8)
+        rows.append((eighth, max(floor + (small - floor) / 8, small / 8)))
+    alike: dict[Work, list[float]] = {}
+    for work, seconds in rows:
+        alike.setdefault(work, []).append(seconds)
     return [
-        {"op": kind, "flops": flops, "bytes": moved, "seconds": max(sum(times) / len(times), 1e-9), "type": of}
-        for (kind, of, flops, moved), times in alike.items()
+        {"op": w.kind, "flops": w.flops, "bytes": w.nbytes, "seconds": max(sum(times) / len(times), 1e-9), "type": w.dtype}
+        for w, times in alike.items()
     ]

@@ -40,7 +40,7 @@ __all__ = ["probe"]
 
 SIZES = (4, 32, 128, 512, 2048)  # rows and columns of operators' tensors
 SMALLEST, LEAST = 1024, 5
-LEAST_STEPS = 9
+TURNS, EACH_TURN = 3, 3  # steps at least
 PRODUCT = 256  # rows and columns of what is multiplied between
 WORK = 6e-3  # seconds between collectives: layers take such, after which threads sleep and caches are cold
 MEETINGS = 20  # runs of a collective at least: each waits for the last of its ranks
@@ -51,10 +51,12 @@ FEW = 2  # samples of a small micro-batch
 STEPS = 100  # a model's steps take so many times as long as a size: all other times hang on theirs
 Case = tuple[str, float, float, Callable[[], object]]
 Axis = tuple[DeviceMesh, Mapping[str, int]]
+Size = tuple[Plan, Sequence[torch.Tensor], float]  # its batch, and for how long it runs in a turn
+Step = tuple[Plan, tuple[float, float], Seconds]  # what passes and update take, and operators
 WAYS: Mapping[str, tuple[Placement, Placement]] = {
-    "all-gather": (Shard(0), Replicate()),
+    "all-gather": (Shard(1), Replicate()),
     "all-reduce": (Partial(), Replicate()),
-    "reduce-scatter": (Partial(), Shard(0)),
+    "reduce-scatter": (Partial(), Shard(1)),
     "all-to-all": (Shard(0), Shard(1)),
 }
 
@@ -84,7 +86,7 @@ def probe(
     `seconds`. `optimizer` makes the update.
     With a `model` and what plan() wants of it, a batch that one device can train on, every rank trains a copy of it too,
     alone and all at once, as apply() runs a plan for one device: the whole batch, and as many micro-batches of two samples,
-    and of a number between.
+    and of a number between, in TURNS, as a machine's speed changes.
     What its operators take there, with all that stands between them, replaces the entries of their kinds, scaled until the
     planner predicts the step of each of these sizes. Collectives take as much more as one of them adds to the step where
     they stand between its operators. Where not `afresh`, `cluster` is what probe() gave without a model.
@@ -105,20 +107,14 @@ def probe(
         _measure(profile, mesh, place, dtypes, max_bytes, seconds, optimizer)
     if model is not None:
         inputs = [*example_args, *(() if target is None else (target,))]
-        whole, steps = batch_of(inputs), []
-        divisors = _divisors(whole, micro_batches)
-        middle = len(divisors) // 2
-        for number, parts in enumerate(divisors):
+        whole, sizes = batch_of(inputs), list[Size]()
+        for parts in _divisors(whole, micro_batches):
             given = micro_batch(inputs, whole, parts, 0)
             args, wanted = (given, None) if target is None else (given[:-1], given[-1])
             alone = plan(model, args, profile, loss=loss, target=wanted, micro_batches=micro_batches, stages=1, hosts=1,
                          devices_per_host=1)  # fmt: skip
-            passes = _Passes(model, alone, given, optimizer)
-            took = passes.seconds(STEPS / parts * seconds)
-            if number == middle:
-                profile["runtime"]["split_factor"] = passes.split_factor()
-                more = passes.more_of_collectives(profile, mesh)
-            steps.append((alone, took, passes.close()))
+            sizes.append((alone, given, STEPS / parts * seconds / TURNS))
+        steps, more = _train(profile, mesh, model, sizes, optimizer)
         profile["runtime"]["bucket_bytes"] = bucket_bytes(p.nbytes for p in model.parameters() if p.requires_grad)
         scales, update = _fit_all(profile, steps)
         for collective in profile.get("collectives", []):
@@ -139,7 +135,31 @@ def _divisors(samples: int, micro_batches: int) -> list[int]:
     return sorted({1, max(n for n in range(1, math.isqrt(most) + 1) if most % n == 0), most})
 
 
-def _fit_all(profile: dict[str, Any], steps: Sequence[tuple[Plan, tuple[float, float], Seconds]]) -> tuple[list[float], float]:
+def _train(
+    profile: dict[str, Any], mesh: DeviceMesh, model: torch.nn.Module, sizes: Sequence[Size],
+    optimizer: Callable[..., torch.optim.Optimizer],
+) -> tuple[list[Step], float]:  # fmt: skip
+    """Steps of each size, and how many seconds more than in the profile collectives take there."""
+    passes_s: list[list[float]] = [[] for _ in sizes]
+    updates_s, splits, more, operators = list[float](), list[float](), list[float](), list[Seconds]()
+    for turn in range(TURNS):
+        for number, (alone, given, seconds) in enumerate(sizes):
+            passes = _Passes(model, alone, given, optimizer)
+            passes_s[number] += passes.seconds(seconds)
+            updates_s += passes.update_seconds(seconds / 10)
+            if number == len(sizes) // 2:
+                splits.append(passes.split_factor())
+                more.append(passes.more_of_collectives(profile, mesh))
+            if turn == TURNS - 1:
+                operators.append(passes.operator_seconds())
+            passes.close()
+    profile["runtime"]["split_factor"] = statistics.median(splits)
+    update_s = statistics.median(updates_s)
+    steps = [(alone, (statistics.median(s), update_s), o) for (alone, *_), s, o in zip(sizes, passes_s, operators)]
+    return steps, statistics.median(more)
+
+
+def _fit_all(profile: dict[str, Any], steps: Sequence[Step]) -> tuple[list[float], float]:
     """Has the operators of each size of a micro-batch take as many times as long as the planner needs to predict its step, and
     updates so for the first; returns how many times. What is run as one is priced one by one, with what has no entry, and
     that is not the same share of a small micro-batch as of a large one."""
@@ -251,13 +271,17 @@ class _Passes:
         self._update.zero_grad()
         self._applied.step(*self._batch)
 
-    def seconds(self, seconds: float) -> tuple[float, float]:
-        """Passes, and the update."""
-        passes = _step_seconds(self._step, seconds, self._place)
-        return passes, _step_seconds(self._update.step, seconds / 10, self._place)
+    def seconds(self, seconds: float) -> list[float]:
+        return _step_samples(self._step, seconds, self._place)
+
+    def update_seconds(self, seconds: float) -> list[float]:
+        return _step_samples(self._update.step, seconds, self._place)
+
+    def operator_seconds(self) -> Seconds:
+        return operator_seconds(self._applied, self._step, LEAST)
 
     def split_factor(self) -> float:
-        return split_factor(self._applied, self._step, 2 * LEAST + 1, functools.partial(_finish, self._place))
+        return split_factor(self._applied, self._step, EACH_TURN, functools.partial(_finish, self._place))
 
     def more_of_collectives(self, profile: Mapping[str, Any], mesh: DeviceMesh) -> float:
         """How many seconds more than in the profile a collective adds between the operators: that of the first kind of axis, of
@@ -271,16 +295,13 @@ class _Passes:
         nbytes, priced = min(curve, key=lambda point: abs(math.log(point[0] / max(typical, 1))))
         given = torch.ones(int(nbytes) // 4, device=self._place)
         took = collective_seconds(
-            self._applied, functools.partial(_once, self._step, self._place), LEAST, WORK,
+            self._applied, functools.partial(_once, self._step, self._place), EACH_TURN, WORK,
             lambda: redistributed(given, axis, *((way,) for way in WAYS["all-reduce"])),
         )  # fmt: skip
         return took - float(priced)
 
-    def close(self) -> Seconds:
-        """What its operators take."""
-        found = operator_seconds(self._applied, self._step, LEAST)
+    def close(self) -> None:
         self._applied.close()
-        return found
 
 
 def _axes(mesh: DeviceMesh) -> Iterable[Axis]:
@@ -305,7 +326,8 @@ def _curve(
 
     def point(asked: int) -> list[float]:
         side = axis.size() * max(1, math.isqrt(asked // 4) // axis.size())
-        given = torch.ones((side // axis.size(), side) if src == Shard(0) else (side, side), device=place)
+        shape = [side // axis.size() if src == Shard(dim) else side for dim in range(2)]
+        given = torch.ones(shape, device=place)
         took = _meeting_seconds(lambda: redistributed(given, axis, (src,), (dst,)), seconds, place, work)
         return [4 * side * side, took]
 
@@ -479,12 +501,11 @@ def _seconds(run: Callable[[], object], seconds: float, place: torch.device) -> 
     return float(found)
 
 
-def _step_seconds(run: Callable[[], object], seconds: float, place: torch.device) -> float:
-    """What a step takes: the median of what the slowest rank does each time. All wait for it, and it is seldom the same one."""
-    found = torch.tensor(_samples(run, seconds, place, LEAST_STEPS))
+def _step_samples(run: Callable[[], object], seconds: float, place: torch.device) -> list[float]:
+    """What the slowest rank takes each time: all wait for it, and it is seldom the same one."""
+    found = torch.tensor(_samples(run, seconds, place, EACH_TURN))
     dist.all_reduce(found, dist.ReduceOp.MAX)
-    middle: float = statistics.median(found.tolist())
-    return middle
+    return [float(each) for each in found]
 
 
 def _meeting_seconds(run: Callable[[], object], seconds: float, place: torch.device, work: Callable[[], object]) -> float:
