@@ -298,7 +298,9 @@ static bool offers(const char *transports, const char *prefix)
     return false;
 }
 
-/* A UCX without a transport that leaves the host works for small tests and fails in the job. */
+/* A UCX without a transport that leaves the host works for small tests and fails in the job. Debian
+ * builds 1.13 with assertions, of which one ends ranks whose TCP connection is reset while both
+ * make it; that cannot be asked, so the version tells. */
 static void check_ucx(xm_doctor_t *doctor)
 {
     static const char subject[] = "UCX";
@@ -322,6 +324,12 @@ static void check_ucx(xm_doctor_t *doctor)
                        "ranks of other hosts cannot be reached.",
                        "%s offers %s: nothing that leaves this host", facts->ucx_version,
                        facts->ucx_transports);
+    } else if (!rdma && strncmp(facts->ucx_version, "1.13.", 5) == 0) {
+        xm_doctor_note(doctor, XM_SEVERITY_WARN, subject,
+                       "Take UCX 1.22 (libucx-cu12 of PyPI), of which that was not met.",
+                       "%s offers %s; built with assertions, as by Debian, it may end a rank whose "
+                       "TCP connection is reset while it is made",
+                       facts->ucx_version, facts->ucx_transports);
     } else {
         xm_doctor_note(doctor, XM_SEVERITY_OK, subject, "", "%s offers %s", facts->ucx_version,
                        facts->ucx_transports);
