@@ -149,6 +149,9 @@ double xm_op_times_seconds(const xm_op_time_t *entries, size_t count,
             continue;
         }
         at = roofline(device, &entries[i]);
+        if (same.count > 0 ? at > best : alike.above.count > 0 && at > alike.above.at) {
+            break;
+        }
         if (entries[i].flops == written[0] && entries[i].bytes == written[1]) {
             add(&same, at, entries[i].seconds);
         }
