@@ -209,6 +209,11 @@ class Export(unittest.TestCase):
         product, exp = (works[o.name] for o in program.operators if o.kind == "elementwise" and not o.linear)
         assert [work.kind for work in product[1]] == ["gradient"] * 2 and exp[1] == [Work("gradient", "float32", 2 * elements, 4 * 3 * elements)]
         assert [work.kind for own, backward in found["elementwise"] for work in backward].count("reduce") == 1
+        # Of a table at most all of it is read.
+        tokens = torch.randint(4, (2, 5))
+        table = export(nn.Embedding(4, 8), tokens, torch.randn(2, 5, 8), loss=functional.mse_loss)
+        ((own, _),) = (work for work in training_works(table.to_graph()).values() if work[0].kind == "embedding")
+        assert own.nbytes == 8 * 10 + 4 * 4 * 8 + 4 * 10 * 8, own
         # Views, and gradients of them, touch nothing.
         assert found["view"] and all(work.nbytes == 0 for own, backward in found["view"] for work in (own, *backward))
 

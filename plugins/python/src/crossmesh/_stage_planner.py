@@ -94,7 +94,7 @@ def _moved(op: Mapping[str, Any], dtypes: Mapping[str, str]) -> float:
         for term, name in zip(terms, names)
     ]
     touched: Iterable[int] = op.get("touched", range(len(terms)))
-    return sum(sizes[like] for like in touched if like >= 0)
+    return sum(min(size, sizes[like]) for size, like in zip(sizes, touched) if like >= 0)
 
 
 def _layering(layers: int | str | None) -> Layering:

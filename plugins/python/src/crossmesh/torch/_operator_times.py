@@ -20,11 +20,11 @@ from ._operators import Operator
 from ._partition import StageModule
 from ._plan import Plan
 
-__all__ = ["collective_seconds", "entries_of", "operator_seconds", "split_factor"]
+__all__ = ["collective_seconds", "entries_of", "operator_seconds", "rows_of", "split_factor"]
 
 Marks = list[tuple[float, int]]
 Seconds = Mapping[str, tuple[float, float]]
-Row = tuple[Work, float]  # and its time
+Rows = dict[tuple[str, int], tuple[Work, float]]  # of an operator and of those of its backward pass, what each takes
 
 
 @contextlib.contextmanager
@@ -110,13 +110,13 @@ def split_factor(applied: Applied, step: Callable[[], object], count: int, finis
     return max(1.0, float(factor) / size)
 
 
-def _evenly(names: Sequence[str], seconds: Seconds, each: float) -> set[tuple[int, int]]:
+def _evenly(seconds: Seconds, each: float) -> set[tuple[int, int]]:
     """About every `each` seconds of a micro-batch an operator, by number and direction: the same ones on all ranks."""
-    count = len(names)
-    passes = [(n, 0) for n in range(count)] + [(n, 1) for n in reversed(range(count))]
+    times = list(seconds.values())
+    passes = [(n, 0) for n in range(len(times))] + [(n, 1) for n in reversed(range(len(times)))]
     found, since = set(), 0.0
     for number, way in passes:
-        since += seconds[names[number]][way]
+        since += times[number][way]
         if since >= each:
             found.add((number, way))
             since = 0.0
@@ -124,14 +124,14 @@ def _evenly(names: Sequence[str], seconds: Seconds, each: float) -> set[tuple[in
 
 
 def collective_seconds(
-    applied: Applied, step: Callable[[], float], count: int, each: float, move: Callable[[], object]
+    applied: Applied, step: Callable[[], float], count: int, seconds: Seconds, each: float, move: Callable[[], object]
 ) -> float:
     """What a collective between the model's operators adds to a step: medians of `count` steps with one about every `each`
-    seconds of forward and backward passes, and of as many without, which take turns, on the slowest rank. Ranks wait for
+    of the operators' seconds, and of as many without, which take turns, on the slowest rank. Ranks wait for
     each other there, who have come at times of their own, and what follows finds its data gone from the nearest caches."""
     module = applied.stages[0]
     spent, moves, active = torch.zeros(2, count), 0, False
-    places = _evenly([entry.key for entry in module._steps], operator_seconds(applied, step, count), each)
+    places = _evenly(seconds, each)
 
     def pause(place: tuple[int, int]) -> None:
         nonlocal moves
@@ -175,9 +175,9 @@ def _shared(operators: Sequence[Operator], seconds: Seconds) -> Iterator[tuple[O
             joined = []
 
 
-def _rows(plan: Plan, seconds: Seconds, pass_s: float) -> dict[tuple[str, int], Row]:
-    """By operator what it and its backward pass, as the planner has them, take of a micro-batch's `pass_s`; the time of a
-    view is that of the operator before it."""
+def rows_of(plan: Plan, seconds: Seconds, pass_s: float) -> Rows:
+    """By operator what it and its backward pass, as the planner has them, take: `seconds` beside each other, in all `pass_s` of
+    a micro-batch without the marks, which take time themselves. The time of a view is that of the operator before it."""
     works, found = training_works(plan.program.to_graph()), {}
     scale, last = pass_s / sum(there + back for there, back in seconds.values()), None
     for operator, there, back in _shared([placed.operator for placed in plan.stages[0].operators], seconds):
@@ -198,14 +198,14 @@ def _rows(plan: Plan, seconds: Seconds, pass_s: float) -> dict[tuple[str, int], 
     return found
 
 
-def entries_of(runs: Sequence[tuple[Plan, Seconds, float]], times: Sequence[float]) -> list[dict[str, Any]]:
+def entries_of(tables: Sequence[Rows], times: Sequence[float]) -> list[dict[str, Any]]:
     """Entries of a profile (docs/cluster-profile.md), from the same operators on batches of different sizes, the largest
-    first: what they take beside each other, and a micro-batch's passes without the marks, which take time themselves; `times`
-    as long for each size. Smaller parts than those of the last are taken to go on as between the first and the last."""
-    tables = [_rows(made, seconds, pass_s * more) for (made, seconds, pass_s), more in zip(runs, times)]
-    rows = [row for table in tables for row in table.values()]
+    first, which take `times` as long for each size. Smaller parts than those of the last are taken to go on as between the
+    first and the last."""
+    rows = [(work, more * took) for table, more in zip(tables, times) for work, took in table.values()]
     for key in [key for key in tables[0] if key in tables[-1]] if len(tables) > 1 else ():
         (whole, large), (work, small) = tables[0][key], tables[-1][key]
+        large, small = times[0] * large, times[-1] * small
         share = work.nbytes / whole.nbytes
         floor = (small - share * large) / (1 - share) if share < 1 else small
         eighth = dataclasses.replace(work, flops=work.flops / 8, nbytes=work.nbytes / 8)

@@ -31,7 +31,7 @@ from ._export import Loss, batch_of, micro_batch
 from ._gradients import BUCKET, bucket_bytes
 from ._groups import mesh_of
 from ._job import default_job
-from ._operator_times import Seconds, collective_seconds, entries_of, operator_seconds, split_factor
+from ._operator_times import Rows, Seconds, collective_seconds, entries_of, operator_seconds, rows_of, split_factor
 from ._operators import elements
 from ._plan import Boundary, Plan, plan
 from ._redistribute import redistributed
@@ -52,7 +52,7 @@ STEPS = 100  # a model's steps take so many times as long as a size: all other t
 Case = tuple[str, float, float, Callable[[], object]]
 Axis = tuple[DeviceMesh, Mapping[str, int]]
 Size = tuple[Plan, Sequence[torch.Tensor], float]  # its batch, and for how long it runs in a turn
-Step = tuple[Plan, tuple[float, float], Seconds]  # what passes and update take, and operators
+Step = tuple[Plan, tuple[float, float], Rows]  # what passes and update take, and operators
 WAYS: Mapping[str, tuple[Placement, Placement]] = {
     "all-gather": (Shard(1), Replicate()),
     "all-reduce": (Partial(), Replicate()),
@@ -147,15 +147,18 @@ def _train(
             passes = _Passes(model, alone, given, optimizer)
             passes_s[number] += passes.seconds(seconds)
             updates_s += passes.update_seconds(seconds / 10)
+            if turn == 0:
+                operators.append(passes.operator_seconds())
             if number == len(sizes) // 2:
                 splits.append(passes.split_factor())
-                more.append(passes.more_of_collectives(profile, mesh))
-            if turn == TURNS - 1:
-                operators.append(passes.operator_seconds())
+                more.append(passes.more_of_collectives(profile, mesh, operators[number]))
             passes.close()
     profile["runtime"]["split_factor"] = statistics.median(splits)
     update_s = statistics.median(updates_s)
-    steps = [(alone, (statistics.median(s), update_s), o) for (alone, *_), s, o in zip(sizes, passes_s, operators)]
+    steps: list[Step] = []
+    for (alone, *_), samples, seconds_of in zip(sizes, passes_s, operators):
+        took = statistics.median(samples)
+        steps.append((alone, (took, update_s), rows_of(alone, seconds_of, took / alone.micro_batches)))
     return steps, statistics.median(more)
 
 
@@ -163,10 +166,10 @@ def _fit_all(profile: dict[str, Any], steps: Sequence[Step]) -> tuple[list[float
     """Has the operators of each size of a micro-batch take as many times as long as the planner needs to predict its step, and
     updates so for the first; returns how many times. What is run as one is priced one by one, with what has no entry, and
     that is not the same share of a small micro-batch as of a large one."""
-    runs = [(alone, operators, took[0] / alone.micro_batches) for alone, took, operators in steps]
-    scales, update = [1.0] * len(runs), 1.0
+    tables = [rows for *_, rows in steps]
+    scales, update = [1.0] * len(tables), 1.0
     for last in (False, False, False, True):  # some operators are of one size in all of them, so more than once
-        entries = entries_of(runs, scales)
+        entries = entries_of(tables, scales)
         kinds = {(entry["op"], entry["type"]) for entry in entries}
         profile["op_times"] = [e for e in profile["op_times"] if (e["op"], e.get("type")) not in kinds] + entries
         if not last:
@@ -283,7 +286,7 @@ class _Passes:
     def split_factor(self) -> float:
         return split_factor(self._applied, self._step, EACH_TURN, functools.partial(_finish, self._place))
 
-    def more_of_collectives(self, profile: Mapping[str, Any], mesh: DeviceMesh) -> float:
+    def more_of_collectives(self, profile: Mapping[str, Any], mesh: DeviceMesh, seconds: Seconds) -> float:
         """How many seconds more than in the profile a collective adds between the operators: that of the first kind of axis, of
         about the bytes that half of them make at most."""
         axis, shape = next(iter(_axes(mesh)), (None, {}))
@@ -295,7 +298,7 @@ class _Passes:
         nbytes, priced = min(curve, key=lambda point: abs(math.log(point[0] / max(typical, 1))))
         given = torch.ones(int(nbytes) // 4, device=self._place)
         took = collective_seconds(
-            self._applied, functools.partial(_once, self._step, self._place), EACH_TURN, WORK,
+            self._applied, functools.partial(_once, self._step, self._place), EACH_TURN, seconds, WORK,
             lambda: redistributed(given, axis, *((way,) for way in WAYS["all-reduce"])),
         )  # fmt: skip
         return took - float(priced)
