@@ -329,10 +329,10 @@ def train_by_turns(given, name, entries, parts, case, batches, profile, expected
         if made is not None:
             running[plan] = made
     for _ in range(ROUNDS):
-        alone.go_on(3)
         for plan, training in list(running.items()):
+            alone.go_on(2)
             tried(plan, functools.partial(training.go_on, STEPS // ROUNDS))
-    pace = alone.found()[0] / once
+    pace = alone.found()[0] / once if running else math.nan
     alone.close()
     for plan, training in running.items():
         seconds, losses, norms = training.found()
