@@ -87,6 +87,7 @@ class Llama(nn.Module):
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
         if tied:
             self.head.weight = self.tokens.weight
+            nn.init.normal_(self.tokens.weight, std=0.02)  # of 1, logits lie so far apart that exp() is of denormal numbers
 
     def forward(self, ids):
         x = self.tokens(ids)
