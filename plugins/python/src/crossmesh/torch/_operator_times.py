@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each operator of a model takes where it runs: marks in the passes of a plan for one device, forward where operators
 begin, backward where the gradients of what they made are there. What stands between two marks, autograd's and the
-executor's own work too, is the first one's."""
+executor's own work too, is the first one's; what follows the last gradient, as memory is given back, is no operator's."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -46,13 +47,19 @@ def operator_seconds(applied: Applied, step: Callable[[], object], count: int) -
     module = applied.stages[0]
     spent = torch.zeros(len(module._steps), 2, dtype=torch.float64)
     marks: tuple[Marks, Marks] = [], []
+    ends: list[float] = []
+
+    def returned(number: int, _: torch.Tensor) -> None:
+        if not marks[1]:
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: ends.append(time.perf_counter()))
+        marks[1].append((time.perf_counter(), number))
 
     def marked(number: int, run: Any) -> Any:
         def begin(parts: Any, local: Any) -> torch.Tensor:
             marks[0].append((time.perf_counter(), number))
             made: torch.Tensor = run(parts, local)
             if made.requires_grad:
-                made.register_hook(lambda _: marks[1].append((time.perf_counter(), number)))
+                made.register_hook(functools.partial(returned, number))
             return made
 
         return begin
@@ -60,10 +67,11 @@ def operator_seconds(applied: Applied, step: Callable[[], object], count: int) -
     def ended(way: int, run: Any) -> Any:
         def whole(*arguments: Any, **named: Any) -> Any:
             found = run(*arguments, **named)
-            times = [at for at, _ in marks[way][1:]] + [time.perf_counter()]
+            times = [at for at, _ in marks[way][1:]] + (ends or [time.perf_counter()])
             for (at, number), after in zip(marks[way], times):
                 spent[number, way] += after - at
             marks[way].clear()
+            ends.clear()
             return found
 
         return whole
