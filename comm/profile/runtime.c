@@ -26,6 +26,7 @@ static const struct {
     {"runtime.slowdown", offsetof(xm_runtime_t, slowdown)},
     {"runtime.send_s", offsetof(xm_runtime_t, send)},
     {"runtime.split_factor", offsetof(xm_runtime_t, split)},
+    {"runtime.weight_share", offsetof(xm_runtime_t, weight)},
     {"runtime.host_link_Bps", offsetof(xm_runtime_t, host_link)},
     {"runtime.jitter", offsetof(xm_runtime_t, jitter)},
     {"runtime.servers", offsetof(xm_runtime_t, servers)},
@@ -62,6 +63,9 @@ xm_status_t xm_runtime_from_json(const json_t *root, xm_runtime_t *runtime)
         if (status == XM_OK && !(*number >= 0 && isfinite(*number))) {
             return XM_MALFORMED("%s is %g; it must be 0 or more", numbers[i].path, *number);
         }
+    }
+    if (status == XM_OK && runtime->weight >= 1) {
+        return XM_MALFORMED("runtime.weight_share is %g; it must be below 1", runtime->weight);
     }
     blocking = json_object_get(object, keys[0]);
     if (status == XM_OK && blocking != NULL && !json_is_boolean(blocking)) {

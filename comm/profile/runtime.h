@@ -30,6 +30,7 @@ typedef struct xm_runtime {
                              is on the way */
     double split;         /**< a backward pass in halves takes so many times as long as a whole one;
                              below 1: 1 */
+    double weight;        /**< the weight half's part of both, below 1; 0: a half */
     double jitter;        /**< passes take up to this share more or less than their time */
     double servers;       /**< parameter servers, one NIC each, that sum up gradients; 0: none */
     bool blocking;        /**< transfers keep devices busy (planner/pipeline/simulate.h) */

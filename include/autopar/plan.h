@@ -179,10 +179,12 @@ typedef struct {
     const char *optimiser; /**< how the plan was found, one line */
     double memory_reserve; /**< bytes of a device that are left free for its runtime */
     int frozen;            /**< layers, the first, whose parameters are not trained */
-    double send;  /**< seconds that a message between stages keeps its sender busy, beside its own
-                     time; part of `step` */
-    double split; /**< a backward pass in halves, where the schedule has such, takes so many times
-                     as long as a whole one; part of `step`; below 1: 1 */
+    double send;   /**< seconds that a message between stages keeps its sender busy, beside its own
+                      time; part of `step` */
+    double split;  /**< a backward pass in halves, where the schedule has such, takes so many times
+                      as long as a whole one; part of `step`; below 1: 1 */
+    double weight; /**< the part of both halves that the gradients of parameters are, below 1; part
+                      of `step`; 0: a half */
 } ap_plan_info_t;
 
 /** Reads a file. Errors name the file, and the line and column or the place in the document. */

@@ -232,6 +232,7 @@ static xm_status_t write_profile(const judge_options_t *o, const ap_measured_t *
     runtime.bucket = own->bucket; /* these the runtime has measured itself */
     runtime.send = own->send;
     runtime.split = own->split;
+    runtime.weight = own->weight;
     status = xm_cluster_profile_set_runtime(profile, &runtime, note, &changed);
     XM_THEN(status, xm_cluster_profile_save(changed, o->output));
     xm_cluster_profile_destroy(changed);

@@ -98,6 +98,7 @@ double ap_stage_table_judge(void *arg, const ap_inter_op_stage_t *stages, int co
     ap_pipeline_step_t step = {.kind = table->params.schedule,
                                .micro_batches = table->params.micro_batches,
                                .split = ap_cross_mesh_runtime(table->params.cross_mesh)->split,
+                               .weight = ap_cross_mesh_runtime(table->params.cross_mesh)->weight,
                                .stages = slicing->stages,
                                .stage_count = count,
                                .transfers = slicing->transfers};
@@ -123,9 +124,13 @@ double ap_stage_table_judge(void *arg, const ap_inter_op_stage_t *stages, int co
 
 /* What one stage after another takes, as far as a micro-batch has to wait for it on its way to the
  * last stage and back. */
-static double on_the_way(const ap_pipeline_stage_t *stage, bool split)
+static double on_the_way(const ap_stage_table_t *table, const ap_pipeline_stage_t *stage)
 {
-    return stage->forward + stage->backward - (split ? ap_pipeline_weight_half(stage) : 0.0);
+    double weight = ap_cross_mesh_runtime(table->params.cross_mesh)->weight;
+    bool split = ap_schedule_traits(table->params.schedule)->splits;
+
+    return stage->forward + stage->backward -
+           (split ? ap_pipeline_weight_half(stage, weight) : 0.0);
 }
 
 /* Micro-batches that a stage may take up before the first of them is back, whatever follows. */
@@ -153,22 +158,23 @@ double ap_stage_table_floor(void *arg, const ap_inter_op_stage_t *stages, int co
 {
     ap_stage_slicing_t *slicing = arg;
     const ap_stage_table_t *table = slicing->table;
+    double weight = ap_cross_mesh_runtime(table->params.cross_mesh)->weight;
     bool split = ap_schedule_traits(table->params.schedule)->splits, whole = !(rest > 0.0);
-    double before = 0.0, after = split ? 0.5 * rest : rest, forward = 0.0, most = 0.0;
-    double end;
+    double before = 0.0, after = rest, forward = 0.0, most = 0.0, end;
 
     if (!ap_schedule_is_synchronous(table->params.schedule)) {
         return 0.0;
     }
+    after *= split ? 1.0 - ap_pipeline_weight_share(weight) : 1.0;
     for (int i = 0; i < count; ++i) {
         fill_stage(table, &stages[i], &slicing->stages[i]);
-        after += on_the_way(&slicing->stages[i], split) + stages[i].boundary_seconds;
+        after += on_the_way(table, &slicing->stages[i]) + stages[i].boundary_seconds;
     }
     end = slicing->stages[0].once + slicing->stages[0].forward + slicing->stages[0].backward -
-          on_the_way(&slicing->stages[0], split);
+          on_the_way(table, &slicing->stages[0]);
     for (int i = 0; i < count; ++i) {
         const ap_pipeline_stage_t *stage = &slicing->stages[i];
-        double passes = on_the_way(stage, split), all = stage->forward + stage->backward, idle;
+        double passes = on_the_way(table, stage), all = stage->forward + stage->backward, idle;
 
         before += stages[i].boundary_seconds;
         after -= passes + stages[i].boundary_seconds;

@@ -123,13 +123,19 @@ static double certain_part(const ap_stage_table_t *table, int most_stages)
     return part;
 }
 
-/* The share of the sum that the first search counts. The weight half of a backward pass is a third
- * of a stage's time, or a quarter where all stages run the forward pass twice. */
+static double weight_share(const ap_stage_table_t *table)
+{
+    return ap_pipeline_weight_share(ap_cross_mesh_runtime(table->params.cross_mesh)->weight);
+}
+
+/* The share of the sum that the first search counts. A backward pass takes as long as two forward
+ * passes, and is two of three of a stage's time, or of four where all stages run them twice. */
 double ap_stage_table_share(const ap_stage_table_t *table)
 {
-    bool twice = table->params.recompute == AP_RECOMPUTE_ON;
+    double backward = table->params.recompute == AP_RECOMPUTE_ON ? 2.0 / 4.0 : 2.0 / 3.0;
 
-    return fmax(NOTHING, ap_schedule_fill_share(table->params.schedule, twice ? 0.25 : 1.0 / 3.0));
+    return fmax(NOTHING,
+                ap_schedule_fill_share(table->params.schedule, weight_share(table) * backward));
 }
 
 /* Some micro-batch is the last to go forward through a stage and goes the rest of its way after all
@@ -159,7 +165,7 @@ static double make_bound(const ap_stage_table_t *table, bool paced, ap_inter_op_
         problem->micro_batches =
             1 + (int64_t)((table->params.micro_batches - 1) * (1.0 - table->forward_share));
     }
-    problem->clock.delayed = ap_schedule_traits(kind)->splits ? 0.5 : 0.0;
+    problem->clock.delayed = ap_schedule_traits(kind)->splits ? weight_share(table) : 0.0;
     return share;
 }
 

@@ -213,8 +213,8 @@ int ap_schedule_device(ap_schedule_kind_t kind, int devices, int stage);
 
 /**
  * What filling and draining the pipeline costs, as a share of the stages' times: p equal stages of
- * t seconds take m t + share (p - 1) t. @p weight is the weight half's share of a stage's time: a
- * third, or a quarter where the forward pass runs twice.
+ * t seconds take m t + share (p - 1) t. @p weight is the weight half's share of a stage's time: of
+ * halves that take equally long a third, or a quarter where the forward pass runs twice.
  */
 double ap_schedule_fill_share(ap_schedule_kind_t kind, double weight);
 

@@ -66,9 +66,20 @@ static double slice_share(const ap_pipeline_step_t *step, const arrays_t *arrays
     return step->cut != NULL ? step->cut->share[slice] : 1.0 / arrays->slices;
 }
 
-double ap_pipeline_weight_half(const ap_pipeline_stage_t *stage)
+double ap_pipeline_weight_share(double measured)
 {
-    return fmax(0.5 * (stage->backward - (stage->recompute ? stage->forward : 0.0)), 0.0);
+    return measured > 0.0 ? measured : 0.5;
+}
+
+/* What a backward pass takes beside a forward pass that runs again in it. */
+static double gradients_of(const ap_pipeline_stage_t *stage)
+{
+    return fmax(stage->backward - (stage->recompute ? stage->forward : 0.0), 0.0);
+}
+
+double ap_pipeline_weight_half(const ap_pipeline_stage_t *stage, double measured)
+{
+    return ap_pipeline_weight_share(measured) * gradients_of(stage);
 }
 
 static void fill_stages(const ap_pipeline_step_t *step, arrays_t *arrays)
@@ -79,7 +90,8 @@ static void fill_stages(const ap_pipeline_step_t *step, arrays_t *arrays)
     for (int stage = 0; stage < arrays->stages; ++stage) {
         const ap_pipeline_stage_t *of =
             &step->stages[chunks == 1 ? stage : ap_schedule_device(step->kind, devices, stage)];
-        double weight = ap_pipeline_weight_half(of);
+        double weight = split * ap_pipeline_weight_half(of, step->weight);
+        double both = of->backward + (split - 1.0) * gradients_of(of);
 
         arrays->update[stage] = nanoseconds(of->once / chunks);
         for (int s = 0; s < arrays->slices; ++s) {
@@ -87,8 +99,8 @@ static void fill_stages(const ap_pipeline_step_t *step, arrays_t *arrays)
             double share = slice_share(step, arrays, s) / chunks;
 
             arrays->forward[i] = nanoseconds(of->forward * share);
-            arrays->weight[i] = nanoseconds(split * weight * share);
-            arrays->backward[i] = nanoseconds((of->backward + (split - 2.0) * weight) * share);
+            arrays->weight[i] = nanoseconds(weight * share);
+            arrays->backward[i] = nanoseconds((both - weight) * share);
             arrays->bytes[i] =
                 (int64_t)llround(of->activation_bytes * slice_part(step, arrays, s) / chunks);
         }

@@ -5,9 +5,10 @@
  * and simulated. Whoever says what a step takes asks here, the search as well as the reader of a
  * finished plan, so there is one answer.
  *
- * The two halves of a backward pass cost the same where layers are products of matrices: without
- * recomputation each is half of it; with recomputation the forward pass runs again in the input
- * half, and the rest is divided. Virtual stages and slices divide times and bytes evenly.
+ * The two halves of a backward pass cost the same where layers are nothing but products of
+ * matrices; a runtime may have measured another part for the weight half. With recomputation the
+ * forward pass runs again in the input half, and the rest is divided. Virtual stages and slices
+ * divide times and bytes evenly.
  *
  * @code
  *     ap_pipeline_step_t step = {.kind = AP_SCHEDULE_1F1B, .micro_batches = 32};
@@ -34,8 +35,11 @@ typedef struct ap_pipeline_stage {
     bool recompute;           /**< the forward pass is part of `backward` as well */
 } ap_pipeline_stage_t;
 
-/** Seconds of the weight half of a whole backward pass. */
-double ap_pipeline_weight_half(const ap_pipeline_stage_t *stage);
+/** The weight half's part of both. @p measured 0: a half. */
+double ap_pipeline_weight_share(double measured);
+
+/** Seconds of the weight half of a whole backward pass. @p measured as above. */
+double ap_pipeline_weight_half(const ap_pipeline_stage_t *stage, double measured);
 
 /** What passes from a stage to another for each micro-batch, and its gradient the way back. */
 typedef struct ap_pipeline_transfer {
@@ -59,6 +63,7 @@ typedef struct ap_pipeline_step {
     bool blocking;   /**< transfers keep devices busy */
     double send;     /**< as in ap_pipeline_times_t, seconds */
     double split;    /**< a backward pass in halves takes so many times as long; below 1: 1 */
+    double weight;   /**< the weight half's part of both; 0: a half */
     double jitter;   /**< as in ap_pipeline_times_t, with its seed */
     uint64_t seed;
     const ap_pipeline_stage_t *stages;

@@ -417,7 +417,7 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
             plan->document, &error, 0,
             "{s:s, s:i, s?s, s:{s:s, s:I, s:I, s?o, s?I !}, s:{s:s, s:s, s:I, s:I, s?o, "
             "s:I, s?I !}, "
-            "s:{s:s, s:I, s:I, s:b !}, s:{s:F, s?F, s:F, s:F, s?F, s?F !}, s:s, s:o, s:o !}",
+            "s:{s:s, s:I, s:I, s:b !}, s:{s:F, s?F, s:F, s:F, s?F, s?F, s?F !}, s:s, s:o, s:o !}",
             "format", &format, "version", &version, "digest", &digest, "model", "name",
             &info->model, "layers", &layers, "parameters", &parameters, "reading", &reading,
             "frozen", &frozen, "cluster", "name", &info->cluster, "provenance",
@@ -426,8 +426,9 @@ xm_status_t ap_plan_from_json(ap_plan_t *plan)
             &memory_reserve, "schedule", "kind", &info->schedule, "global_batch", &global_batch,
             "micro_batches", &micro_batches, "rematerialize", &rematerialize, "predicted", "step_s",
             &info->step, "bound_s", &info->bound, "sum_s", &info->sum, "bottleneck_s",
-            &info->bottleneck, "send_s", &info->send, "split_factor", &info->split, "optimiser",
-            &info->optimiser, "stages", &stages, "reshardings", &boundaries) != 0) {
+            &info->bottleneck, "send_s", &info->send, "split_factor", &info->split, "weight_share",
+            &info->weight, "optimiser", &info->optimiser, "stages", &stages, "reshardings",
+            &boundaries) != 0) {
         unpack_failed(&r, whole_plan, &error);
         return r.status;
     }

@@ -181,7 +181,7 @@ json_t *ap_plan_to_json(const ap_plan_params_t *params)
     drop_defaults(stages, recomputing > 0 && recomputing < params->stage_count, boundaries);
     return json_pack(
         "{s:s, s:i, s:{s:s, s:i, s:I, s:o*, s:o*}, s:{s:s, s:s, s:i, s:i, s:o*, s:I, s:o*}, "
-        "s:{s:s, s:I, s:I, s:b}, s:{s:f, s:o*, s:f, s:f, s:o*, s:o*}, s:s, s:o, s:o}",
+        "s:{s:s, s:I, s:I, s:b}, s:{s:f, s:o*, s:f, s:f, s:o*, s:o*, s:o*}, s:s, s:o, s:o}",
         "format", AP_PLAN_FORMAT, "version", AP_PLAN_VERSION, "model", "name", info->model,
         "layers", info->layers, "parameters", whole(info->parameters), "reading",
         reading_to_json(&info->reading), "frozen",
@@ -196,6 +196,7 @@ json_t *ap_plan_to_json(const ap_plan_params_t *params)
         "predicted", "step_s", info->step, "bound_s",
         info->bound > 0.0 ? json_real(info->bound) : NULL, "sum_s", info->sum, "bottleneck_s",
         info->bottleneck, "send_s", info->send > 0.0 ? json_real(info->send) : NULL, "split_factor",
-        info->split > 1.0 ? json_real(info->split) : NULL, "optimiser", info->optimiser, "stages",
+        info->split > 1.0 ? json_real(info->split) : NULL, "weight_share",
+        info->weight > 0.0 ? json_real(info->weight) : NULL, "optimiser", info->optimiser, "stages",
         stages, "reshardings", boundaries);
 }

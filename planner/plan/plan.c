@@ -105,9 +105,9 @@ static xm_status_t check_stage(const ap_plan_t *plan, int index, int *taken)
 static xm_status_t check_info(const ap_plan_t *plan)
 {
     const ap_plan_info_t *info = &plan->info;
-    const double times[] = {info->step,       info->bound,        info->sum,
-                            info->bottleneck, info->memory_limit, info->memory_reserve,
-                            info->parameters, info->send,         info->split};
+    const double times[] = {
+        info->step,           info->bound,      info->sum,  info->bottleneck, info->memory_limit,
+        info->memory_reserve, info->parameters, info->send, info->split,      info->weight};
     ap_schedule_kind_t kind;
 
     /* Bounds on the cluster keep the number of ranks within an int. */
@@ -124,6 +124,9 @@ static xm_status_t check_info(const ap_plan_t *plan)
     }
     if (ap_schedule_find(info->schedule, &kind) != XM_OK || !ap_plan_can_have(kind)) {
         return XM_MALFORMED("schedule: kind '%s' is not one that a plan can have", info->schedule);
+    }
+    if (info->weight >= 1.0) {
+        return XM_MALFORMED("predicted: weight_share is %g; it must be below 1", info->weight);
     }
     if (plan->stage_count < 1 || plan->boundary_count < plan->stage_count - 1) {
         return XM_MALFORMED("%d stages with %d reshardings between them", plan->stage_count,

@@ -193,7 +193,8 @@ xm_status_t ap_plan_simulate(const ap_plan_t *plan, const ap_plan_simulation_t *
         .seed = simulation->seed,
         .blocking = simulation->blocking || simulation->runtime.blocking,
         .send = profile != NULL ? xm_cluster_profile_runtime(profile)->send : info->send,
-        .split = profile != NULL ? xm_cluster_profile_runtime(profile)->split : info->split};
+        .split = profile != NULL ? xm_cluster_profile_runtime(profile)->split : info->split,
+        .weight = profile != NULL ? xm_cluster_profile_runtime(profile)->weight : info->weight};
     ap_cross_mesh_t *cross_mesh = NULL;
     ap_plan_view_t view;
     xm_status_t status;

@@ -4,10 +4,9 @@
  * A parallel plan under a pipeline schedule: its stages' times and its reshardings, simulated event
  * by event; and the plan that a schedule makes of another.
  *
- * The plan gives a stage's whole backward pass. Its two halves cost the same where layers are
- * products of matrices: without recomputation each is half of it; with recomputation the forward
- * pass runs again in the input half, and the rest is divided. Everything that a forward pass leaves
- * is taken to stay until the weight half, which is on the safe side.
+ * The plan gives a stage's whole backward pass, whose halves planner/pipeline/step.h divides.
+ * Everything that a forward pass leaves is taken to stay until the weight half, which is on the
+ * safe side.
  *
  * Threads: no shared state.
  */

@@ -313,6 +313,7 @@ static xm_status_t create_plan(const ap_plan_recipe_t *recipe, const ap_plan_inf
     parts.info.optimiser = recipe->optimiser;
     parts.info.send = ap_cross_mesh_runtime(recipe->cross_mesh)->send;
     parts.info.split = ap_cross_mesh_runtime(recipe->cross_mesh)->split;
+    parts.info.weight = ap_cross_mesh_runtime(recipe->cross_mesh)->weight;
     add_up(recipe, stages, boundaries, &parts.info);
     parts.stages = stages;
     parts.stage_count = recipe->part_count;

@@ -186,6 +186,8 @@ static const struct {
      XM_ERR_INVALID_ARGUMENT},
     {" \"nic\"", " \"runtime\": {\"pass_s\": -1}, \"nic\"",
      "runtime.pass_s is -1; it must be 0 or more", XM_ERR_PARSE},
+    {" \"nic\"", " \"runtime\": {\"weight_share\": 1.5}, \"nic\"",
+     "runtime.weight_share is 1.5; it must be below 1", XM_ERR_PARSE},
     {" \"nic\"", " \"runtime\": {\"pass\": 1}, \"nic\"",
      "unknown key 'runtime.pass'; did you mean 'runtime.pass_s'?", XM_ERR_PARSE},
     {" \"nic\"", " \"runtime\": {\"blocking\": 1}, \"nic\"",

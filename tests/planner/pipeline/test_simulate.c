@@ -741,13 +741,18 @@ START_TEST(messages_keep_their_senders_busy)
 }
 END_TEST
 
-static double step_of(ap_schedule_kind_t kind, double backward, bool recompute, double split)
+static double step_of(ap_schedule_kind_t kind, double backward, bool recompute, double split,
+                      double weight)
 {
     const ap_pipeline_stage_t stage = {
         .forward = 0.02, .backward = backward, .once = 0.01, .recompute = recompute};
     const ap_pipeline_stage_t stages[] = {stage, stage, stage};
-    const ap_pipeline_step_t step = {
-        .kind = kind, .micro_batches = 6, .split = split, .stages = stages, .stage_count = 3};
+    const ap_pipeline_step_t step = {.kind = kind,
+                                     .micro_batches = 6,
+                                     .split = split,
+                                     .weight = weight,
+                                     .stages = stages,
+                                     .stage_count = 3};
     double seconds;
 
     ck_assert_xm_ok(ap_pipeline_step_seconds(&step, &seconds));
@@ -758,14 +763,26 @@ static double step_of(ap_schedule_kind_t kind, double backward, bool recompute, 
  * schedules with whole backward passes take as long as ever. */
 START_TEST(halves_of_backward_passes_take_longer)
 {
-    ck_assert_double_eq_tol(step_of(AP_SCHEDULE_ZB_H1, 0.04, false, 1.5),
-                            step_of(AP_SCHEDULE_ZB_H1, 0.06, false, 0.0), 1e-8);
-    ck_assert_double_eq_tol(step_of(AP_SCHEDULE_ZB_H1, 0.06, true, 1.5),
-                            step_of(AP_SCHEDULE_ZB_H1, 0.08, true, 0.0), 1e-8);
-    ck_assert_double_eq(step_of(AP_SCHEDULE_ZB_H1, 0.04, false, 0.5),
-                        step_of(AP_SCHEDULE_ZB_H1, 0.04, false, 0.0));
-    ck_assert_double_eq(step_of(AP_SCHEDULE_1F1B, 0.04, false, 1.5),
-                        step_of(AP_SCHEDULE_1F1B, 0.04, false, 0.0));
+    for (double weight = 0.0; weight < 0.9; weight += 0.3) {
+        ck_assert_double_eq_tol(step_of(AP_SCHEDULE_ZB_H1, 0.04, false, 1.5, weight),
+                                step_of(AP_SCHEDULE_ZB_H1, 0.06, false, 0.0, weight), 1e-8);
+        ck_assert_double_eq_tol(step_of(AP_SCHEDULE_ZB_H1, 0.06, true, 1.5, weight),
+                                step_of(AP_SCHEDULE_ZB_H1, 0.08, true, 0.0, weight), 1e-8);
+        ck_assert_double_eq(step_of(AP_SCHEDULE_ZB_H1, 0.04, false, 0.5, weight),
+                            step_of(AP_SCHEDULE_ZB_H1, 0.04, false, 0.0, weight));
+        ck_assert_double_eq(step_of(AP_SCHEDULE_1F1B, 0.04, false, 1.5, weight),
+                            step_of(AP_SCHEDULE_1F1B, 0.04, false, 0.0, 0.0));
+    }
+}
+END_TEST
+
+/* By hand: two ways of F and of the input half less the weight half fill and drain three stages,
+ * beside six micro-batches of 60 ms and an update of 10. */
+START_TEST(weight_halves_have_their_part)
+{
+    ck_assert_double_eq_tol(step_of(AP_SCHEDULE_ZB_H1, 0.04, false, 0.0, 0.0), 0.41, 1e-8);
+    ck_assert_double_eq_tol(step_of(AP_SCHEDULE_ZB_H1, 0.04, false, 0.0, 0.5), 0.41, 1e-8);
+    ck_assert_double_eq_tol(step_of(AP_SCHEDULE_ZB_H1, 0.04, false, 0.0, 0.25), 0.45, 1e-8);
 }
 END_TEST
 
@@ -829,6 +846,7 @@ int main(void)
     tcase_add_test(unit, messages_slow_passes_down);
     tcase_add_test(unit, messages_keep_their_senders_busy);
     tcase_add_test(unit, halves_of_backward_passes_take_longer);
+    tcase_add_test(unit, weight_halves_have_their_part);
     tcase_add_test(unit, bad_times_have_a_sentence);
     suite_add_tcase(suite, unit);
     return xm_test_run(suite);

@@ -89,6 +89,7 @@ static void fill_sample(sample_t *sample)
                                            .bottleneck = 0.4,
                                            .send = 0.003,
                                            .split = 1.25,
+                                           .weight = 0.375,
                                            .optimiser = "exact"};
     sample->params.stages = sample->stages;
     sample->params.stage_count = 2;
@@ -140,6 +141,7 @@ START_TEST(a_plan_survives_the_file)
     ck_assert_str_eq(ap_plan_info(loaded)->model, "gpt-test");
     ck_assert_double_eq(ap_plan_info(loaded)->send, 0.003);
     ck_assert_double_eq(ap_plan_info(loaded)->split, 1.25);
+    ck_assert_double_eq(ap_plan_info(loaded)->weight, 0.375);
     ck_assert(ap_plan_info(loaded)->rematerialize);
     ck_assert_int_eq(ap_plan_info(loaded)->micro_batches, 128);
     ap_plan_destroy(loaded);
@@ -291,6 +293,8 @@ START_TEST(documents_are_read_strictly)
         {"\"micro_batches\": 128", "\"micro_batches\": 127", false, XM_ERR_PARSE,
          "does not divide into 127"},
         {"\"1f1b\"", "\"chimera\"", false, XM_ERR_PARSE, "'chimera' is not one that a plan"},
+        {"\"weight_share\": 0.375", "\"weight_share\": 1.5", false, XM_ERR_PARSE,
+         "weight_share is 1.5; it must be below 1"},
         {"\"in_flight\": 2", "\"in_flight\": 0", false, XM_ERR_PARSE, "0 micro-batches in flight"},
         {"\"layers\": 6", "\"layers\": 7", false, XM_ERR_PARSE, "model of 7 layers"},
         {"\"layers\": 6", "\"layers\": 4294967302", false, XM_ERR_PARSE,

@@ -68,6 +68,7 @@ static void judge(all_plans_t *all)
                                .stages = all->stage,
                                .stage_count = all->stages,
                                .split = xm_cluster_profile_runtime(all->params.profile)->split,
+                               .weight = xm_cluster_profile_runtime(all->params.profile)->weight,
                                .transfers = all->transfer,
                                .transfer_count = all->transfers};
     double seconds;

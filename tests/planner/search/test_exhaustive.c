@@ -118,6 +118,7 @@ static xm_cluster_profile_t *random_profile(uint64_t *state, int hosts, int devi
     profile = planner_fixture_unequal(hosts, devices, 64e9, differ ? shares : NULL, nics, 0);
     runtime.send = next_random(state, 3) == 0 ? 1e-4 * (1 + next_random(state, 4)) : 0.0;
     runtime.split = next_random(state, 3) == 0 ? 1.0 + 0.1 * next_random(state, 6) : 0.0;
+    runtime.weight = next_random(state, 3) == 0 ? 0.1 * (1 + next_random(state, 8)) : 0.0;
     ck_assert_xm_ok(xm_cluster_profile_set_runtime(profile, &runtime, "made up", &made));
     xm_cluster_profile_destroy(profile);
     return made;

@@ -85,8 +85,8 @@ def probed(rank):
     own = sum(4 * parameter.numel() for parameter in model().parameters())
     send = made["runtime"].pop("send_s")
     assert 0 <= send < 0.1, send
-    split = made["runtime"].pop("split_factor")
-    assert 1 <= split < 10, split
+    split, share = made["runtime"].pop("split_factor"), made["runtime"].pop("weight_share")
+    assert 1 <= split < 10 and 0 < share < 1, (split, share)
     assert made["runtime"] == {"bucket_bytes": own} and own < 1 << 20
     # For another model the operators' times are others.
     other = torch.nn.Sequential(model(), torch.nn.GELU(), model())
@@ -95,8 +95,8 @@ def probed(rank):
         unittest.mock.patch.object(_probe, "redistributed", late),
     ):
         again = probe(made, seconds=1e-3, model=other, example_args=(batch,), afresh=False, **common)
-    split = again["runtime"].pop("split_factor")
-    assert split > 2, split
+    split, larger = again["runtime"].pop("split_factor"), again["runtime"].pop("weight_share")
+    assert split > 2 and larger > max(share, 0.6), (split, share, larger)
     assert again["runtime"] == {"bucket_bytes": 2 * own}
     # All collectives take what the one between its operators took longer.
     for before, after in zip(made["collectives"], again["collectives"]):
@@ -127,9 +127,11 @@ def uneven(rank):
     except ValueError as error:
         assert str(error) == "3 ranks are not 2 on each host", error
     # Each time another rank is slow: so is every step, though on no rank most of them.
-    calls = itertools.count()
-    took = _probe._step_samples(lambda: time.sleep(0.1 * (next(calls) % 3 == rank)), 1e-3, torch.device("cpu"))
-    assert len(took) == 3 and min(took) >= 0.1, took
+    def in_turn(calls):
+        return lambda: time.sleep(0.1 * (next(calls) % 3 == rank))
+
+    steps, updates = _probe._step_samples(*map(in_turn, (itertools.count(), itertools.count(1))), 1e-3, torch.device("cpu"))
+    assert len(steps) == len(updates) == 3 and 0.1 <= min(steps + updates), (steps, updates)
     dist.barrier()  # a rank that leaves at once is missed by those that still connect
     torch_case.leave()
 

@@ -117,13 +117,13 @@ class Sailor(unittest.TestCase):
         self.read()
         measured, profile = os.path.join(self.out, "measured.json"), os.path.join(self.out, "cluster.json")
         fitted = os.path.join(self.out, "fitted.json")
-        given = load(profile) | {"runtime": {"bucket_bytes": 4096, "send_s": 0.25, "split_factor": 1.5}}  # what it says itself stays
+        given = load(profile) | {"runtime": {"bucket_bytes": 4096, "send_s": 0.25, "split_factor": 1.5, "weight_share": 0.25}}  # what it says itself stays
         with open(profile, "w", encoding="utf-8") as file:
             json.dump(given, file)
         done = run("fit", measured, "--cluster", profile, "-o", fitted, "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
         runtime = load(fitted)["runtime"]
-        self.assertEqual([runtime.pop(key) for key in ("bucket_bytes", "send_s", "split_factor")], [4096, 0.25, 1.5])
+        self.assertEqual([runtime.pop(key) for key in ("bucket_bytes", "send_s", "split_factor", "weight_share")], [4096, 0.25, 1.5, 0.25])
         self.assertEqual(runtime.keys(), json.loads(done.stdout).keys())
         for key, value in json.loads(done.stdout).items():
             self.assertAlmostEqual(runtime[key], value, delta=1e-9 * abs(value))

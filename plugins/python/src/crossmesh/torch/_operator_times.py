@@ -21,7 +21,7 @@ from ._operators import Operator
 from ._partition import StageModule
 from ._plan import Plan
 
-__all__ = ["collective_seconds", "entries_of", "operator_seconds", "rows_of", "split_factor"]
+__all__ = ["collective_seconds", "entries_of", "halves", "operator_seconds", "rows_of"]
 
 Marks = list[tuple[float, int]]
 Seconds = Mapping[str, tuple[float, float]]
@@ -89,33 +89,37 @@ def operator_seconds(applied: Applied, step: Callable[[], object], count: int) -
     return {entry.key: (there, back) for entry, (there, back) in zip(module._steps, spent.tolist())}
 
 
-def split_factor(applied: Applied, step: Callable[[], object], count: int, finish: Callable[[], None]) -> float:
-    """How many times as long a backward pass in halves takes as a whole one: the median of `count` neighbours, as a machine's
-    speed changes, on all ranks in the mean."""
+def halves(applied: Applied, step: Callable[[], object], count: int, finish: Callable[[], None]) -> tuple[float, float]:
+    """How many times as long a backward pass in halves takes as a whole one, and the second half's part of both: medians of
+    `count` neighbours, as a machine's speed changes, on all ranks in the mean."""
     module = applied.stages[0]
-    passed, spent = module.backward_pass, torch.zeros(2, count)
+    passed, spent = module.backward_pass, torch.zeros(3, count)
     place: tuple[int, int] = (0, 0)
 
     def timed(k: int, grads: Any, split: bool) -> Any:
         finish()
         begin = time.perf_counter()
         found = passed(k, grads, bool(place[0]))
-        if place[0]:
-            module.weight_pass(k)
         finish()
         spent[place] += time.perf_counter() - begin
+        if place[0]:
+            begin = time.perf_counter()
+            module.weight_pass(k)
+            finish()
+            spent[2, place[1]] += time.perf_counter() - begin
         return found
 
     setattr(module, "backward_pass", timed)
-    for place in ((halves, n) for n in range(count) for halves in range(2)):
+    for place in ((split, n) for n in range(count) for split in range(2)):
         module.splits = bool(place[0])
         step()
     module.splits = False
     setattr(module, "backward_pass", passed)
-    factor = (spent[1] / spent[0].clamp(min=1e-9)).median()
-    dist.all_reduce(factor)
-    size: int = dist.get_world_size()
-    return max(1.0, float(factor) / size)
+    whole, first, second = spent.clamp(min=1e-9)
+    found = torch.stack([((first + second) / whole).median(), (second / (first + second)).median()])
+    dist.all_reduce(found)
+    factor, share = (found / dist.get_world_size()).tolist()
+    return max(1.0, factor), share
 
 
 def _evenly(seconds: Seconds, each: float) -> set[tuple[int, int]]:

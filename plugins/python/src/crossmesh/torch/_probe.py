@@ -31,7 +31,7 @@ from ._export import Loss, batch_of, micro_batch
 from ._gradients import BUCKET, bucket_bytes
 from ._groups import mesh_of
 from ._job import default_job
-from ._operator_times import Rows, Seconds, collective_seconds, entries_of, operator_seconds, rows_of, split_factor
+from ._operator_times import Rows, Seconds, collective_seconds, entries_of, halves, operator_seconds, rows_of
 from ._operators import elements
 from ._plan import Boundary, Plan, plan
 from ._redistribute import redistributed
@@ -141,19 +141,21 @@ def _train(
 ) -> tuple[list[Step], float]:  # fmt: skip
     """Steps of each size, and how many seconds more than in the profile collectives take there."""
     passes_s: list[list[float]] = [[] for _ in sizes]
-    updates_s, splits, more, operators = list[float](), list[float](), list[float](), list[Seconds]()
+    updates_s, splits, more, operators = list[float](), list[tuple[float, float]](), list[float](), list[Seconds]()
     for turn in range(TURNS):
         for number, (alone, given, seconds) in enumerate(sizes):
             passes = _Passes(model, alone, given, optimizer)
-            passes_s[number] += passes.seconds(seconds)
-            updates_s += passes.update_seconds(seconds / 10)
+            steps_s, after_s = _step_samples(passes.step, passes.update, seconds, given[0].device)
+            passes_s[number] += steps_s
+            updates_s += after_s
             if turn == 0:
                 operators.append(passes.operator_seconds())
             if number == len(sizes) // 2:
-                splits.append(passes.split_factor())
+                splits.append(passes.halves())
                 more.append(passes.more_of_collectives(profile, mesh, operators[number]))
             passes.close()
-    profile["runtime"]["split_factor"] = statistics.median(splits)
+    for key, values in zip(("split_factor", "weight_share"), zip(*splits)):
+        profile["runtime"][key] = statistics.median(values)
     update_s = statistics.median(updates_s)
     steps: list[Step] = []
     for (alone, *_), samples, seconds_of in zip(sizes, passes_s, operators):
@@ -268,23 +270,20 @@ class _Passes:
     ) -> None:
         self._place, self._alone, self._batch = batch[0].device, alone, batch
         self._applied = apply_alone(copy.deepcopy(model), alone, self._place)
-        self._update = self._applied.optimizer(optimizer, lr=1e-9)
+        self._optimizer = self._applied.optimizer(optimizer, lr=1e-9)
 
-    def _step(self) -> None:
-        self._update.zero_grad()
+    def step(self) -> None:
+        self._optimizer.zero_grad()
         self._applied.step(*self._batch)
 
-    def seconds(self, seconds: float) -> list[float]:
-        return _step_samples(self._step, seconds, self._place)
-
-    def update_seconds(self, seconds: float) -> list[float]:
-        return _step_samples(self._update.step, seconds, self._place)
+    def update(self) -> None:
+        self._optimizer.step()
 
     def operator_seconds(self) -> Seconds:
-        return operator_seconds(self._applied, self._step, LEAST)
+        return operator_seconds(self._applied, self.step, LEAST)
 
-    def split_factor(self) -> float:
-        return split_factor(self._applied, self._step, EACH_TURN, functools.partial(_finish, self._place))
+    def halves(self) -> tuple[float, float]:
+        return halves(self._applied, self.step, EACH_TURN, functools.partial(_finish, self._place))
 
     def more_of_collectives(self, profile: Mapping[str, Any], mesh: DeviceMesh, seconds: Seconds) -> float:
         """How many seconds more than in the profile a collective adds between the operators: that of the first kind of axis, of
@@ -298,7 +297,7 @@ class _Passes:
         nbytes, priced = min(curve, key=lambda point: abs(math.log(point[0] / max(typical, 1))))
         given = torch.ones(int(nbytes) // 4, device=self._place)
         took = collective_seconds(
-            self._applied, functools.partial(_once, self._step, self._place), EACH_TURN, seconds, WORK,
+            self._applied, functools.partial(_once, self.step, self._place), EACH_TURN, seconds, WORK,
             lambda: redistributed(given, axis, *((way,) for way in WAYS["all-reduce"])),
         )  # fmt: skip
         return took - float(priced)
@@ -504,11 +503,23 @@ def _seconds(run: Callable[[], object], seconds: float, place: torch.device) -> 
     return float(found)
 
 
-def _step_samples(run: Callable[[], object], seconds: float, place: torch.device) -> list[float]:
-    """What the slowest rank takes each time: all wait for it, and it is seldom the same one."""
-    found = torch.tensor(_samples(run, seconds, place, EACH_TURN))
+def _step_samples(
+    step: Callable[[], object], update: Callable[[], object], seconds: float, place: torch.device
+) -> tuple[list[float], list[float]]:
+    """What steps, and the updates after them, take on the slowest rank: all wait for it, and it is seldom the same one. An
+    update by itself would find in the caches what a step has put out of them."""
+    updates: list[float] = []
+
+    def whole() -> None:
+        step()
+        updates.append(_once(update, place))
+
+    both = _samples(whole, seconds, place, EACH_TURN)
+    after = updates[-len(both) :]
+    found = torch.tensor([[took - last for took, last in zip(both, after)], after])
     dist.all_reduce(found, dist.ReduceOp.MAX)
-    return [float(each) for each in found]
+    steps, slowest = found.tolist()
+    return steps, slowest
 
 
 def _meeting_seconds(run: Callable[[], object], seconds: float, place: torch.device, work: Callable[[], object]) -> float:
