@@ -1,13 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a plan takes at least, against its simulation: random pipelines under every schedule, with
- * and without recomputation, whole and as far as they have begun. */
+ * and without recomputation, whole and as far as they have begun, with halves of backward passes of
+ * several sizes. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "planner/inter_op/stage_table_private.h"
+#include "tests/planner/search/planner_fixture.h"
 #include "xm_test.h"
 
 enum { MOST_STAGES = 6, MOST_MICRO_BATCHES = 40, INSTANCES = 20000 };
+
+/* What may be measured of a backward pass in halves. */
+static const xm_runtime_t runtimes[] = {
+    {0}, {.weight = 0.1}, {.weight = 0.3, .split = 1.2}, {.weight = 0.8}};
+
+enum { RUNTIMES = sizeof(runtimes) / sizeof(runtimes[0]) };
 
 static const ap_schedule_kind_t kinds[] = {AP_SCHEDULE_1F1B,       AP_SCHEDULE_GPIPE,
                                            AP_SCHEDULE_EAGER_1F1B, AP_SCHEDULE_EAGER_1F1B_W,
@@ -75,10 +83,13 @@ static void draw(pipeline_t *pipeline, uint64_t *state)
     }
 }
 
-static double simulate(const pipeline_t *pipeline, ap_schedule_kind_t kind, int micro_batches)
+static double simulate(const pipeline_t *pipeline, ap_schedule_kind_t kind, int micro_batches,
+                       const xm_runtime_t *runtime)
 {
     ap_pipeline_step_t step = {.kind = kind,
                                .micro_batches = micro_batches,
+                               .split = runtime->split,
+                               .weight = runtime->weight,
                                .stages = pipeline->simulated,
                                .stage_count = pipeline->count,
                                .transfers = pipeline->transfers + 1,
@@ -100,8 +111,20 @@ static double floor_of(ap_stage_slicing_t *slicing, const pipeline_t *pipeline, 
     return ap_stage_table_floor(slicing, pipeline->stages, begun, rest);
 }
 
+static void measure(const xm_runtime_t *runtime, xm_cluster_profile_t **measured,
+                    ap_cross_mesh_t **cross_mesh)
+{
+    xm_cluster_profile_t *profile = planner_fixture_profile(1, 1, 1e9);
+
+    ck_assert_xm_ok(xm_cluster_profile_set_runtime(profile, runtime, "made up", measured));
+    ck_assert_xm_ok(ap_cross_mesh_create(*measured, cross_mesh));
+    xm_cluster_profile_destroy(profile);
+}
+
 START_TEST(no_step_is_below_its_floor)
 {
+    xm_cluster_profile_t *profile[RUNTIMES];
+    ap_cross_mesh_t *cross_mesh[RUNTIMES];
     ap_stage_table_t *table = calloc(1, sizeof(*table));
     ap_pipeline_stage_t scratch[MOST_STAGES];
     ap_stage_slicing_t slicing = {.table = table, .share = 1.0, .stages = scratch};
@@ -109,7 +132,11 @@ START_TEST(no_step_is_below_its_floor)
     double close = 0.0;
 
     ck_assert_ptr_nonnull(table);
+    for (int i = 0; i < RUNTIMES; ++i) {
+        measure(&runtimes[i], &profile[i], &cross_mesh[i]);
+    }
     for (int i = 0; i < INSTANCES; ++i) {
+        int runtime = below(&state, RUNTIMES);
         pipeline_t pipeline;
         double seconds;
 
@@ -129,7 +156,9 @@ START_TEST(no_step_is_below_its_floor)
         table->params.micro_batches = 1 + below(&state, MOST_MICRO_BATCHES);
         table->params.hosts = 1;
         table->params.devices_per_host = pipeline.count;
-        seconds = simulate(&pipeline, table->params.schedule, table->params.micro_batches);
+        table->params.cross_mesh = cross_mesh[runtime];
+        seconds = simulate(&pipeline, table->params.schedule, table->params.micro_batches,
+                           &runtimes[runtime]);
         for (int begun = 1; begun <= pipeline.count; ++begun) {
             double least = floor_of(&slicing, &pipeline, begun);
 
@@ -145,6 +174,10 @@ START_TEST(no_step_is_below_its_floor)
     }
     /* Nothing would be a floor as well. */
     ck_assert_double_gt(close, 0.9 * INSTANCES);
+    for (int i = 0; i < RUNTIMES; ++i) {
+        ap_cross_mesh_destroy(cross_mesh[i]);
+        xm_cluster_profile_destroy(profile[i]);
+    }
     free(table);
 }
 END_TEST
