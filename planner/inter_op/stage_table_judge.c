@@ -124,13 +124,9 @@ double ap_stage_table_judge(void *arg, const ap_inter_op_stage_t *stages, int co
 
 /* What one stage after another takes, as far as a micro-batch has to wait for it on its way to the
  * last stage and back. */
-static double on_the_way(const ap_stage_table_t *table, const ap_pipeline_stage_t *stage)
+static double on_the_way(const ap_pipeline_stage_t *stage, double delayed)
 {
-    double weight = ap_cross_mesh_runtime(table->params.cross_mesh)->weight;
-    bool split = ap_schedule_traits(table->params.schedule)->splits;
-
-    return stage->forward + stage->backward -
-           (split ? ap_pipeline_weight_half(stage, weight) : 0.0);
+    return stage->forward + stage->backward - ap_pipeline_weight_half(stage, delayed);
 }
 
 /* Micro-batches that a stage may take up before the first of them is back, whatever follows. */
@@ -158,23 +154,22 @@ double ap_stage_table_floor(void *arg, const ap_inter_op_stage_t *stages, int co
 {
     ap_stage_slicing_t *slicing = arg;
     const ap_stage_table_t *table = slicing->table;
-    double weight = ap_cross_mesh_runtime(table->params.cross_mesh)->weight;
-    bool split = ap_schedule_traits(table->params.schedule)->splits, whole = !(rest > 0.0);
-    double before = 0.0, after = rest, forward = 0.0, most = 0.0, end;
+    double delayed = ap_stage_table_delayed(table), before = 0.0, after = (1.0 - delayed) * rest;
+    double forward = 0.0, most = 0.0, end;
+    bool whole = !(rest > 0.0);
 
     if (!ap_schedule_is_synchronous(table->params.schedule)) {
         return 0.0;
     }
-    after *= split ? 1.0 - ap_pipeline_weight_share(weight) : 1.0;
     for (int i = 0; i < count; ++i) {
         fill_stage(table, &stages[i], &slicing->stages[i]);
-        after += on_the_way(table, &slicing->stages[i]) + stages[i].boundary_seconds;
+        after += on_the_way(&slicing->stages[i], delayed) + stages[i].boundary_seconds;
     }
     end = slicing->stages[0].once + slicing->stages[0].forward + slicing->stages[0].backward -
-          on_the_way(table, &slicing->stages[0]);
+          on_the_way(&slicing->stages[0], delayed);
     for (int i = 0; i < count; ++i) {
         const ap_pipeline_stage_t *stage = &slicing->stages[i];
-        double passes = on_the_way(table, stage), all = stage->forward + stage->backward, idle;
+        double passes = on_the_way(stage, delayed), all = stage->forward + stage->backward, idle;
 
         before += stages[i].boundary_seconds;
         after -= passes + stages[i].boundary_seconds;

@@ -131,6 +131,9 @@ static const double AP_TABLE_HOST = 1e-7;
 void ap_stage_table_problem(const ap_stage_table_t *table, double share,
                             ap_inter_op_problem_t *problem);
 
+/* The part of a stage's gradients that no other stage waits for: weight halves, where there are. */
+double ap_stage_table_delayed(const ap_stage_table_t *table);
+
 /* The share of the sum in the objective of the search that proposes. */
 double ap_stage_table_share(const ap_stage_table_t *table);
 void ap_stage_table_note_share(ap_stage_table_t *table, const ap_stage_cost_t *cost);

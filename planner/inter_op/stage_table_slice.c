@@ -123,9 +123,12 @@ static double certain_part(const ap_stage_table_t *table, int most_stages)
     return part;
 }
 
-static double weight_share(const ap_stage_table_t *table)
+double ap_stage_table_delayed(const ap_stage_table_t *table)
 {
-    return ap_pipeline_weight_share(ap_cross_mesh_runtime(table->params.cross_mesh)->weight);
+    double measured = ap_cross_mesh_runtime(table->params.cross_mesh)->weight;
+
+    return ap_schedule_traits(table->params.schedule)->splits ? ap_pipeline_weight_share(measured)
+                                                              : 0.0;
 }
 
 /* The share of the sum that the first search counts. A backward pass takes as long as two forward
@@ -134,8 +137,8 @@ double ap_stage_table_share(const ap_stage_table_t *table)
 {
     double backward = table->params.recompute == AP_RECOMPUTE_ON ? 2.0 / 4.0 : 2.0 / 3.0;
 
-    return fmax(NOTHING,
-                ap_schedule_fill_share(table->params.schedule, weight_share(table) * backward));
+    return fmax(NOTHING, ap_schedule_fill_share(table->params.schedule,
+                                                ap_stage_table_delayed(table) * backward));
 }
 
 /* Some micro-batch is the last to go forward through a stage and goes the rest of its way after all
@@ -165,7 +168,7 @@ static double make_bound(const ap_stage_table_t *table, bool paced, ap_inter_op_
         problem->micro_batches =
             1 + (int64_t)((table->params.micro_batches - 1) * (1.0 - table->forward_share));
     }
-    problem->clock.delayed = ap_schedule_traits(kind)->splits ? weight_share(table) : 0.0;
+    problem->clock.delayed = ap_stage_table_delayed(table);
     return share;
 }
 

@@ -77,9 +77,9 @@ static double gradients_of(const ap_pipeline_stage_t *stage)
     return fmax(stage->backward - (stage->recompute ? stage->forward : 0.0), 0.0);
 }
 
-double ap_pipeline_weight_half(const ap_pipeline_stage_t *stage, double measured)
+double ap_pipeline_weight_half(const ap_pipeline_stage_t *stage, double share)
 {
-    return ap_pipeline_weight_share(measured) * gradients_of(stage);
+    return share * gradients_of(stage);
 }
 
 static void fill_stages(const ap_pipeline_step_t *step, arrays_t *arrays)
@@ -90,7 +90,7 @@ static void fill_stages(const ap_pipeline_step_t *step, arrays_t *arrays)
     for (int stage = 0; stage < arrays->stages; ++stage) {
         const ap_pipeline_stage_t *of =
             &step->stages[chunks == 1 ? stage : ap_schedule_device(step->kind, devices, stage)];
-        double weight = split * ap_pipeline_weight_half(of, step->weight);
+        double weight = split * ap_pipeline_weight_half(of, ap_pipeline_weight_share(step->weight));
         double both = of->backward + (split - 1.0) * gradients_of(of);
 
         arrays->update[stage] = nanoseconds(of->once / chunks);

@@ -38,8 +38,8 @@ typedef struct ap_pipeline_stage {
 /** The weight half's part of both. @p measured 0: a half. */
 double ap_pipeline_weight_share(double measured);
 
-/** Seconds of the weight half of a whole backward pass. @p measured as above. */
-double ap_pipeline_weight_half(const ap_pipeline_stage_t *stage, double measured);
+/** Seconds of the weight half of a whole backward pass, which has that share of both. */
+double ap_pipeline_weight_half(const ap_pipeline_stage_t *stage, double share);
 
 /** What passes from a stage to another for each micro-batch, and its gradient the way back. */
 typedef struct ap_pipeline_transfer {
