@@ -33,14 +33,14 @@ class SharedParameters:
         everywhere = {name: [d for d, there in enumerate(self.homes_of(name)) if there] for name in plan.homes}
         self._homes = {name: homes for name, homes in everywhere.items() if len(homes) > 1}
         self._sent = {name: self._like(own[name]) for name, homes in self._homes.items() if mine in homes}
-        self._received: dict[tuple[str, int], Any] = {}
-        self._transfers: list[StateDictTransfer] = []
-        devices = range(len(plan.devices))
-        for source in devices:
-            for destination in devices:
-                names = [n for n, homes in self._homes.items() if {source, destination} <= set(homes)]
-                if source != destination and names:
-                    self._transfers.append(self._transfer(source, destination, names, job, profile))
+        self._received = {
+            (name, source): self._like(own[name]) for name in self._sent for source in self._homes[name] if source != mine
+        }
+        # All ways are one transfer, so that what crosses a link in both directions does so at once.
+        ways = [(name, source, there) for name, homes in self._homes.items() for source in homes for there in homes]
+        src = {self._way(*way): self._sent[way[0]] for way in ways if way[1] == mine != way[2]}
+        dst = {self._way(*way): self._received[way[0], way[1]] for way in ways if way[2] == mine != way[1]}
+        self._transfer = StateDictTransfer(src, dst, job=job, profile=profile) if ways else None
         self._begin()
 
     def homes_of(self, name: str) -> list[bool]:
@@ -52,22 +52,16 @@ class SharedParameters:
         part = torch.empty_like(_local(parameter))
         return DTensor.from_local(part, parameter.device_mesh, parameter.placements, run_check=False)
 
-    def _transfer(
-        self, source: int, destination: int, names: list[str], job: Job | None, profile: str | None
-    ) -> StateDictTransfer:
-        src = {name: self._sent[name] for name in names} if source == self._mine else None
-        dst = None
-        if destination == self._mine:
-            dst = {name: self._like(self._own[name]) for name in names}
-            self._received.update({(name, source): tensor for name, tensor in dst.items()})
-        return StateDictTransfer(src, dst, job=job, profile=profile)
+    @staticmethod
+    def _way(name: str, source: int, destination: int) -> str:
+        return f"{name} of device {source} for {destination}"
 
     def _exchange(self, values: Mapping[str, Any]) -> None:
         for name, buffer in self._sent.items():
             if name in values:
                 _local(buffer).copy_(_local(values[name]))
-        for transfer in self._transfers:
-            transfer.run()
+        if self._transfer is not None:
+            self._transfer.run()
 
     def _begin(self) -> None:
         """All take the values of the first device that has them."""
@@ -88,6 +82,6 @@ class SharedParameters:
             _local(grads[name]).copy_(total)
 
     def close(self) -> None:
-        for transfer in self._transfers:
-            transfer.close()
-        self._transfers.clear()
+        if self._transfer is not None:
+            self._transfer.close()
+        self._transfer = None
