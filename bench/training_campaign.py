@@ -122,13 +122,17 @@ class Training:
 
     def found(self):
         """Seconds of the middle step, without clipping, and the losses and norms of all. From when the first rank begins
-        until the last one ends, by the clock that all hosts of one machine have: barriers between are not in it."""
+        until the last one ends, by the clock that all hosts of one machine have. Barriers between are not in it, nor that
+        they have ranks wait with their updates: a step's last rank need not be the one whose update takes longest."""
         import torch.distributed as dist
 
         every = [None] * dist.get_world_size()
         dist.all_gather_object(every, self._times)
-        steps = [[f(rank[n][k] for rank in every) for k, f in enumerate((min, max, min, max))] for n in range(len(self._times))]
-        return statistics.median(b - a + d - c for a, b, c, d in steps), self._losses, self._norms
+        steps = [
+            max(end + after - update for _, end, update, after in step) - min(begin for begin, *_ in step)
+            for step in zip(*every)
+        ]
+        return statistics.median(steps), self._losses, self._norms
 
 
 def by_plan(entry, micro_batches, profile, kept, case, batches, max_norm, same_stages):
@@ -410,7 +414,9 @@ def start(given, command, port, seconds):
         }  # fmt: skip
         words = [f"{given.build}/bench/emulated-cluster", "exec", "--name", NAME, str(rank // given.each), *command]
         quiet = None if rank == 0 else subprocess.DEVNULL
-        core = {rank % os.cpu_count()}  # as many ranks on each, so that no core has more shares than it has
+        # As many ranks on each, so that no core has more shares than it has, and of those that make a pipeline not all on one:
+        # cores differ for some tenths of a second, and a step would wait for the slower one's.
+        core = {(rank + rank // given.each) % os.cpu_count()}
         processes.append(subprocess.Popen(words, env=there, stdout=quiet, stderr=None if given.verbose else quiet,
                                           preexec_fn=lambda core=core: os.sched_setaffinity(0, core)))  # fmt: skip
     ends = time.time() + seconds

@@ -21,30 +21,38 @@
 
 #define PREFIX "emulated-cluster-"
 
-/* QUOTA_US is the least quota that Linux takes. A process that has ended leaves its group a moment
- * later. LOOK_US: each core is interrupted so often, see rb_core_share_keep_exact(). */
-enum { QUOTA_US = 1000, ATTEMPTS = 20, PAUSE_US = 10000, LOOK_US = QUOTA_US / 2 };
+/* QUOTA_US is the least quota that Linux takes; a group has one of QUOTAS, STEP_US apart. A process
+ * that has ended leaves its group a moment later. LOOK_US: each core is interrupted so often, see
+ * rb_core_share_keep_exact(). */
+enum {
+    QUOTA_US = 1000,
+    STEP_US = 8,
+    QUOTAS = 31,
+    ATTEMPTS = 20,
+    PAUSE_US = 10000,
+    LOOK_US = QUOTA_US / 2
+};
 
 /* What a group's files say, in the order in which they take it. */
 typedef struct {
     const char *root, *sign; /* a file that says that this version is there */
     struct {
         const char *file, *value;
-        bool period; /* comes behind the value, in microseconds */
+        bool quota, period; /* come behind the value, in microseconds */
     } write[3];
 } version_t;
 
 static const version_t versions[] = {
     {"/sys/fs/cgroup/cpu",
      "cpu.cfs_quota_us",
-     {{"cpu.cfs_period_us", "", true},
-      {"cpu.cfs_quota_us", "1000", false},
-      {"cpu.shares", "262144", false}}},
+     {{"cpu.cfs_period_us", "", false, true},
+      {"cpu.cfs_quota_us", "", true, false},
+      {"cpu.shares", "262144", false, false}}},
     {"/sys/fs/cgroup",
      "cgroup.subtree_control",
-     {{"../cgroup.subtree_control", "+cpu", false},
-      {"cpu.max", "1000 ", true},
-      {"cpu.weight", "10000", false}}},
+     {{"../cgroup.subtree_control", "+cpu", false, false},
+      {"cpu.max", "", true, true},
+      {"cpu.weight", "10000", false, false}}},
 };
 
 static const version_t *find_version(void)
@@ -107,7 +115,8 @@ xm_status_t rb_core_share_open(double share, rb_core_share_t *made)
 {
     const version_t *version = find_version();
     xm_status_t status = XM_OK;
-    char path[192], period[16];
+    int quota_us = QUOTA_US + STEP_US * (int)(getpid() % QUOTAS);
+    char path[192], quota[16], period[16];
     DIR *root;
 
     made->processes = -1;
@@ -127,11 +136,14 @@ xm_status_t rb_core_share_open(double share, rb_core_share_t *made)
     if (mkdir(made->folder, 0755) != 0 && errno != EEXIST) {
         status = refuse(made->folder);
     }
-    (void)snprintf(period, sizeof(period), "%d", (int)(QUOTA_US / share));
+    (void)snprintf(quota, sizeof(quota), "%d", quota_us);
+    (void)snprintf(period, sizeof(period), "%d", (int)(quota_us / share));
     for (int i = 0; i < 3 && status == XM_OK; ++i) {
-        char value[32];
+        char value[48];
 
-        (void)snprintf(value, sizeof(value), "%s%s", version->write[i].value,
+        (void)snprintf(value, sizeof(value), "%s%s%s%s", version->write[i].value,
+                       version->write[i].quota ? quota : "",
+                       version->write[i].quota && version->write[i].period ? " " : "",
                        version->write[i].period ? period : "");
         status = write_value(made->folder, version->write[i].file, value);
     }

@@ -5,9 +5,12 @@
  * controller, version 1 or 2), so that programs on an emulated cluster do not take each other's
  * time as long as the shares fit the machine.
  *
- * The quota is the least that Linux takes, and its period as short as that makes it: a program that
- * waits for the rest of a period has its core at full speed before and after. Groups are asked
- * before all others for what their quota leaves them.
+ * The quota is about the least that Linux takes, and its period as short as that makes it: a
+ * program that waits for the rest of a period has its core at full speed before and after. Periods
+ * begin when their group is made, and go on from there for as long as it lives; so groups have
+ * periods of different lengths (a few of a hundred), or what two programs make of each other's
+ * messages would hang for all of a run on how their periods happen to lie. Groups are asked before
+ * all others for what their quota leaves them.
  *
  * @code
  *     status = rb_core_share_open(0.2, &share);

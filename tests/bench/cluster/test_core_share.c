@@ -103,7 +103,9 @@ int main(void)
     TCase *tcase = tcase_create("groups");
     rb_core_share_t share;
 
-    if (rb_core_share_open(1, &share) < 0) {
+    /* What version 1 lets be written must be taken. */
+    if (rb_core_share_open(1, &share) < 0 &&
+        access("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", W_OK) != 0) {
         (void)printf("skipped: %s\n", xm_last_error());
         return SKIPPED;
     }
