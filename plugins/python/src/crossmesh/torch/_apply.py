@@ -170,22 +170,20 @@ class Applied:
             module.begin(batches, training)
         self._executor.run(training)
 
-    def _mean_loss(self) -> Callable[[], torch.Tensor]:
-        """On all ranks: begun here, so that it is under way while others work, and given by the result."""
+    def _mean_loss(self, meanwhile: Callable[[], None] = lambda: None) -> torch.Tensor:
+        """On all ranks; what is called meanwhile has it travel beside."""
         last = self.stages.get(len(self.plan.stages) - 1)
         if last is not None:
             found = last.mean_loss()
         else:
             found = torch.empty((), dtype=self.plan.program.operators[-1].dtype, device=self._place)
-        if len(self.plan.devices) == 1:  # all ranks have it
-            return lambda: found
-        sent = dist.broadcast(found, src=self.plan.stages[-1].ranks[0], async_op=True)
-
-        def given() -> torch.Tensor:
+        sent = None
+        if len(self.plan.devices) > 1:  # else all ranks have it
+            sent = dist.broadcast(found, src=self.plan.stages[-1].ranks[0], async_op=True)
+        meanwhile()
+        if sent is not None:
             sent.wait()
-            return found
-
-        return given
+        return found
 
     def step(self, *inputs: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
         """One step, forward and backward, of a whole batch, which every rank gives: the model's arguments and, if the
@@ -198,18 +196,17 @@ class Applied:
         for module in self.stages.values():
             for name, grad in module.gradients().items():
                 grads[name] = grad if name not in grads else grads[name] + grad
-        loss = self._mean_loss()
-        self._shared.settle(grads)
+        loss = self._mean_loss(lambda: self._shared.settle(grads))
         for name, grad in grads.items():
             parameter = self._parameters[name]
             parameter.grad = grad if parameter.grad is None else parameter.grad + grad
-        return loss()
+        return loss
 
     def evaluate(self, *inputs: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
         """The loss of a batch without gradients, by the operators that were planned. Collective."""
         with torch.no_grad():
             self._run(inputs, named, False)
-            return self._mean_loss()()
+            return self._mean_loss()
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> torch.Tensor:
         """As torch.nn.utils.clip_grad_norm_, over the whole model: the parameters of all stages, each once, on however many

@@ -21,7 +21,7 @@ from ._operators import Operator
 from ._partition import StageModule
 from ._plan import Plan
 
-__all__ = ["collective_seconds", "entries_of", "halves", "operator_seconds", "rows_of"]
+__all__ = ["collective_seconds", "entries_of", "halves", "operator_seconds", "rows_of", "seconds_in_turns"]
 
 Marks = list[tuple[float, int]]
 Seconds = Mapping[str, tuple[float, float]]
@@ -135,6 +135,18 @@ def _evenly(seconds: Seconds, each: float) -> set[tuple[int, int]]:
     return found or {passes[-1]}
 
 
+def seconds_in_turns(runs: Sequence[Callable[[], float]], count: int) -> list[float]:
+    """Medians of `count` runs of each, on the slowest rank. They take turns, as a machine's speed changes."""
+    spent = torch.zeros(len(runs), count)
+    for n in range(count):
+        for row, run in zip(spent, runs):
+            dist.barrier()
+            row[n] = run()
+    found = spent.median(dim=1).values
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    return [float(seconds) for seconds in found]
+
+
 def collective_seconds(
     applied: Applied, step: Callable[[], float], count: int, seconds: Seconds, each: float, move: Callable[[], object]
 ) -> float:
@@ -142,7 +154,7 @@ def collective_seconds(
     of the operators' seconds, and of as many without, which take turns, on the slowest rank. Ranks wait for
     each other there, who have come at times of their own, and what follows finds its data gone from the nearest caches."""
     module = applied.stages[0]
-    spent, moves, active = torch.zeros(2, count), 0, False
+    moves, active = 0, False
     places = _evenly(seconds, each)
 
     def pause(place: tuple[int, int]) -> None:
@@ -162,14 +174,13 @@ def collective_seconds(
 
         return begin
 
+    def once(moving: bool) -> float:
+        nonlocal active
+        active = moving
+        return step()
+
     with _runs(module, followed):
-        for n in range(count):
-            for active in (False, True):
-                dist.barrier()
-                spent[int(active), n] = step()
-    found = spent.median(dim=1).values
-    dist.all_reduce(found, dist.ReduceOp.MAX)
-    without, with_them = map(float, found)
+        without, with_them = seconds_in_turns([functools.partial(once, False), functools.partial(once, True)], count)
     return (with_them - without) * count / max(moves, 1)
 
 

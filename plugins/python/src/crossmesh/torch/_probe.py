@@ -31,7 +31,7 @@ from ._export import Loss, batch_of, micro_batch
 from ._gradients import BUCKET, bucket_bytes
 from ._groups import mesh_of
 from ._job import default_job
-from ._operator_times import Rows, Seconds, collective_seconds, entries_of, halves, operator_seconds, rows_of
+from ._operator_times import Rows, Seconds, collective_seconds, entries_of, halves, operator_seconds, rows_of, seconds_in_turns
 from ._operators import elements
 from ._plan import Boundary, Plan, plan
 from ._redistribute import redistributed
@@ -497,13 +497,8 @@ def _hidden(nbytes: int, seconds: float, place: torch.device) -> float:
         products()
         work.wait()
 
-    spent = torch.zeros(3, MEETINGS // 2)
-    for n in range(spent.size(1)):
-        for row, run in zip(spent, (moves, products, both)):
-            dist.barrier()
-            row[n] = _once(run, place)
-    dist.all_reduce(spent, dist.ReduceOp.MAX)
-    moved, computed, together = map(float, spent.median(dim=1).values)
+    runs = [functools.partial(_once, run, place) for run in (moves, products, both)]
+    moved, computed, together = seconds_in_turns(runs, MEETINGS // 2)
     return min(1.0, max(0.0, 1 - (together - computed) / moved))
 
 

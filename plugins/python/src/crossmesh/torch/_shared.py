@@ -4,6 +4,7 @@ of its own, with placements of its own, and they stay equal because each adds th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,9 +38,13 @@ class SharedParameters:
             (name, source): self._like(own[name]) for name in self._sent for source in self._homes[name] if source != mine
         }
         # All ways are one transfer, so that what crosses a link in both directions does so at once.
-        ways = [(name, source, there) for name, homes in self._homes.items() for source in homes for there in homes]
-        src = {self._way(*way): self._sent[way[0]] for way in ways if way[1] == mine != way[2]}
-        dst = {self._way(*way): self._received[way[0], way[1]] for way in ways if way[2] == mine != way[1]}
+        ways = {
+            f"{name} of device {source} for {destination}": (name, source, destination)
+            for name, homes in self._homes.items()
+            for source, destination in itertools.permutations(homes, 2)
+        }
+        src = {way: self._sent[name] for way, (name, source, _) in ways.items() if source == mine}
+        dst = {way: self._received[name, source] for way, (name, source, there) in ways.items() if there == mine}
         self._transfer = StateDictTransfer(src, dst, job=job, profile=profile) if ways else None
         self._begin()
 
@@ -51,10 +56,6 @@ class SharedParameters:
     def _like(parameter: Any) -> Any:
         part = torch.empty_like(_local(parameter))
         return DTensor.from_local(part, parameter.device_mesh, parameter.placements, run_check=False)
-
-    @staticmethod
-    def _way(name: str, source: int, destination: int) -> str:
-        return f"{name} of device {source} for {destination}"
 
     def _exchange(self, values: Mapping[str, Any]) -> None:
         for name, buffer in self._sent.items():
